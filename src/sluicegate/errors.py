@@ -1,0 +1,163 @@
+"""Every error Sluicegate raises on purpose.
+
+    SluicegateError          internal           anything the database said that we have no better word for
+    ├── InvalidArgument      invalid_argument   SG001   a value was refused; ``field`` names it; nothing changed
+    ├── NotFound             not_found          SG002   no such job, queue or scope within reach
+    ├── Conflict             conflict           SG003   the job, token or request id is not in the state this call needs
+    ├── WrongIsolation       wrong_isolation    SG004   the call ran in a transaction that is not READ COMMITTED
+    ├── Forbidden            forbidden          SG005   the database role or grant does not allow this verb
+    ├── Unavailable          unavailable                the database cannot be reached, or could not answer now
+    ├── SchemaMismatch       schema_mismatch            the database schema and this library do not fit each other
+    └── EmbeddedError        embedded                   the private PostgreSQL could not be installed, started or used
+
+``str(error)`` is written for people: what happened, why, and what to do next. ``error.to_dict()`` is the same for
+programs: ``{"code", "message"}`` and, where they are known, ``field``, ``next_step`` and the facts of the class.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "Conflict",
+    "EmbeddedError",
+    "Forbidden",
+    "InvalidArgument",
+    "NotFound",
+    "SchemaMismatch",
+    "SluicegateError",
+    "Unavailable",
+    "WrongIsolation",
+]
+
+
+class SluicegateError(Exception):
+    """Base of every error here.
+
+    ``message`` says what happened and why, ``next_step`` what to do about it (or None). ``code`` is stable and the
+    same in Python, HTTP and the command line; ``sqlstate`` is the code our SQL functions raise it with, or None.
+    """
+
+    code: ClassVar[str] = "internal"
+    sqlstate: ClassVar[str | None] = None
+
+    def __init__(self, message: str, *, next_step: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        if self.next_step is None:
+            return self.message
+        return f"{self.message.rstrip()} {self.next_step}"
+
+    def to_dict(self) -> dict[str, object]:
+        """The error as the API's own JSON object; unknown facts are left out."""
+        known = {"next_step": self.next_step, **self._facts()}
+        return {
+            "code": self.code,
+            "message": self.message,
+            **{key: value for key, value in known.items() if value is not None},
+        }
+
+    def _facts(self) -> dict[str, object]:
+        return {}
+
+
+class InvalidArgument(SluicegateError):
+    """A value was refused before anything changed. ``field`` names it, e.g. ``priority`` or ``jobs[3].payload``."""
+
+    code = "invalid_argument"
+    sqlstate = "SG001"
+
+    def __init__(self, message: str, *, field: str | None = None, next_step: str | None = None) -> None:
+        super().__init__(message, next_step=next_step)
+        self.field = field
+
+    def _facts(self) -> dict[str, object]:
+        return {"field": self.field}
+
+
+class NotFound(SluicegateError):
+    """No such job, queue or scope within reach: what does not exist and what belongs to others look the same."""
+
+    code = "not_found"
+    sqlstate = "SG002"
+
+
+class Conflict(SluicegateError):
+    """The thing exists but is not in the state this call needs.
+
+    ``state`` is the job's state where it is known; ``conflicting_job_id`` is the newer live job that holds the
+    dedup key, when a retry was refused for that reason.
+    """
+
+    code = "conflict"
+    sqlstate = "SG003"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        state: str | None = None,
+        conflicting_job_id: int | None = None,
+        next_step: str | None = None,
+    ) -> None:
+        super().__init__(message, next_step=next_step)
+        self.state = state
+        self.conflicting_job_id = conflicting_job_id
+
+    def _facts(self) -> dict[str, object]:
+        return {"state": self.state, "conflicting_job_id": self.conflicting_job_id}
+
+
+class WrongIsolation(SluicegateError):
+    """The call ran in a transaction that is not READ COMMITTED, where counting after a wait is wrong."""
+
+    code = "wrong_isolation"
+    sqlstate = "SG004"
+
+
+class Forbidden(SluicegateError):
+    """The database role, or the endpoint's grant, does not allow this verb."""
+
+    code = "forbidden"
+    sqlstate = "SG005"
+
+
+class Unavailable(SluicegateError):
+    """The database cannot be reached, or could not answer now.
+
+    ``retriable`` says whether the same call can succeed without anything being changed. ``outcome_unknown`` is true
+    when the connection was lost after the call had been sent, so that it may have taken effect: repeat it with the
+    same request id or lease token, which is always safe.
+    """
+
+    code = "unavailable"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retriable: bool = True,
+        outcome_unknown: bool = False,
+        next_step: str | None = None,
+    ) -> None:
+        super().__init__(message, next_step=next_step)
+        self.retriable = retriable
+        self.outcome_unknown = outcome_unknown
+
+    def _facts(self) -> dict[str, object]:
+        return {"retriable": self.retriable, "outcome_unknown": self.outcome_unknown}
+
+
+class SchemaMismatch(SluicegateError):
+    """The database schema is missing, older, newer or changed by hand, so this library must not use it."""
+
+    code = "schema_mismatch"
+
+
+class EmbeddedError(SluicegateError):
+    """The private PostgreSQL could not be installed, started or used; ``next_step`` says what to do."""
+
+    code = "embedded"
