@@ -109,7 +109,6 @@ create table sluicegate.attempt (
     seq integer not null,
     attempt integer not null,
     opened_at timestamptz not null,
-    takeover boolean not null default false,
     worker text,
     primary key (job_id, seq)
 );

@@ -1,0 +1,1 @@
+"""The database side: every table, every rule, and what brings them into a database."""

@@ -1,0 +1,37 @@
+-- Up to p_n jobs to claim, locked: lapsed leases with attempts left first, whatever their priority; then due jobs
+-- of the given classes by priority, due time, id. Locks with SKIP LOCKED only, so it never waits.
+-- Lapsed jobs that can never be taken over (attempts spent, cancelled) are ended on the way.
+-- grants: none
+create or replace function sluicegate.candidates(p_queues bigint[], p_classes text[], p_n integer, p_now timestamptz)
+returns bigint[]
+language plpgsql
+set search_path = sluicegate, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    v_ids bigint[] := '{}';
+    v_spent bigint[];
+    v_queue bigint;
+begin
+    foreach v_queue in array coalesce(p_queues, '{}') loop
+        exit when cardinality(v_ids) >= p_n;
+        select v_ids || coalesce(array_agg(l.id) filter (where l.open), '{}'), array_agg(l.id) filter (where not l.open)
+        into v_ids, v_spent
+        from (
+            select j.id, j.attempt < j.max_attempts and j.cancel_requested_at is null as open
+            from sluicegate.job j
+            where j.queue_id = v_queue and j.state = 'claimed' and j.lease_expires_at <= p_now
+            order by j.lease_expires_at
+            limit p_n - cardinality(v_ids)
+            for no key update skip locked
+        ) l;
+        if v_spent is not null then
+            perform sluicegate.end_lapsed(v_spent, p_now);
+        end if;
+    end loop;
+    if cardinality(v_ids) < p_n and p_queues is not null then
+        v_ids := v_ids || sluicegate.ready(p_queues, p_classes, p_n - cardinality(v_ids), p_now);
+    end if;
+    return v_ids;
+end
+$$;

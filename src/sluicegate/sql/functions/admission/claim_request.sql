@@ -1,0 +1,57 @@
+-- One request of a claim: takes up to n jobs of its queues, or says that nothing is claimable (empty), or that
+-- peers hold what is (neither claims nor empty: ask again). A repeated request_id opens nothing more.
+-- Locks candidates with SKIP LOCKED. Raises SG001, SG002, SG003.
+-- grants: none
+create or replace function sluicegate.claim_request(p_request jsonb, p_worker text) returns jsonb
+language plpgsql
+set search_path = sluicegate, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    v_scope_id bigint := sluicegate.scope_id(p_request ->> 'scope');
+    v_request_id text := p_request ->> 'request_id';
+    v_n integer;
+    v_lease integer;
+    v_now timestamptz;
+    v_queues bigint[];
+    v_ids bigint[];
+    v_claims jsonb := '[]';
+    v_kept jsonb;
+    v_empty boolean := false;
+begin
+    v_n := sluicegate.whole_number(p_request -> 'n', 'n', 1, 1000, 1);
+    v_lease := sluicegate.lease_seconds(p_request -> 'lease_seconds', v_scope_id);
+    perform sluicegate.check_worker(p_worker);
+    if jsonb_typeof(p_request -> 'queues') is distinct from 'array'
+        or jsonb_array_length(p_request -> 'queues') not between 1 and 1000
+    then
+        perform sluicegate.refuse('SG001', 'queues', 'A claim names 1 to 1,000 queues.', 'Send "queues": ["name"].');
+    end if;
+    if v_request_id is not null then
+        v_kept := sluicegate.request_replay(v_scope_id, v_request_id, 'claim', p_request);
+        if v_kept is not null then
+            return sluicegate.claim_replay(v_kept, v_lease);
+        end if;
+    end if;
+
+    v_now := sluicegate.clock();
+    select array_agg(q.id order by q.id) into v_queues
+    from sluicegate.queue q
+    where q.scope_id = v_scope_id
+        and q.name = any (array(select jsonb_array_elements_text(p_request -> 'queues')));
+    v_ids := sluicegate.candidates(v_queues, '{mid}', v_n, v_now);
+    if cardinality(v_ids) > 0 then
+        v_claims := sluicegate.open_claims(v_ids, v_now, v_lease, p_worker);
+    else
+        v_empty := not sluicegate.claimable(v_queues, '{mid}', v_now);
+    end if;
+    if v_request_id is not null then
+        perform sluicegate.request_keep(v_scope_id, v_request_id, 'claim', p_request, (
+            select coalesce(jsonb_agg(jsonb_build_object('job_id', c -> 'job' -> 'id', 'attempt_id', c -> 'attempt_id')), '[]')
+            from jsonb_array_elements(v_claims) c
+        ));
+    end if;
+    return jsonb_build_object('claims', v_claims, 'deferred', '[]'::jsonb, 'empty', v_empty,
+        'gone', '[]'::jsonb, 'replayed', false, 'error', null);
+end
+$$;

@@ -1,0 +1,39 @@
+-- Claims jobs that the caller has locked: job, attempt and lease in one statement, with a new token each. A lapsed
+-- attempt that is taken over ends here. Answers the claims in the order of p_ids.
+-- grants: none
+create or replace function sluicegate.open_claims(p_ids bigint[], p_now timestamptz, p_lease_seconds integer, p_worker text)
+returns jsonb
+language plpgsql
+set search_path = sluicegate, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    v_tokens text[];
+begin
+    insert into sluicegate.attempt_end (attempt_id, job_id, ended_at, outcome, disposition, error, lease_token_hash)
+    select j.attempt_id, j.id, p_now, 'lease_expired', 'requeued',
+        format('The lease ran out at %s without a heartbeat.', to_char(j.lease_expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"')),
+        j.lease_token_hash
+    from sluicegate.job j
+    where j.id = any (p_ids) and j.state = 'claimed';
+
+    with picked as materialized (
+        select i.id, i.ord, replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', '') as token
+        from unnest(p_ids) with ordinality as i(id, ord)
+    ), taken as (
+        update sluicegate.job j
+        set state = 'claimed', attempt = j.attempt + 1, attempts_total = j.attempts_total + 1,
+            attempt_id = nextval('sluicegate.attempt_id_seq'), worker = p_worker, lease_seconds = p_lease_seconds,
+            lease_expires_at = p_now + make_interval(secs => p_lease_seconds),
+            lease_token_hash = sha256(convert_to(p.token, 'UTF8')), claimed_at = p_now
+        from picked p
+        where j.id = p.id and j.id = any (p_ids)
+        returning j.id, j.queue_id, j.attempt_id, j.attempts_total, j.attempt, p.ord, p.token
+    ), opened as (
+        insert into sluicegate.attempt (id, job_id, queue_id, seq, attempt, opened_at, worker)
+        select t.attempt_id, t.id, t.queue_id, t.attempts_total, t.attempt, p_now, p_worker from taken t
+    )
+    select array_agg(t.token order by t.ord) into v_tokens from taken t;
+    return sluicegate.claim_objects(p_ids, v_tokens);
+end
+$$;

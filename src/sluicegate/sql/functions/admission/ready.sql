@@ -1,0 +1,45 @@
+-- Up to p_n due jobs in the order of priority, due time, id over all queues and classes asked, locked with SKIP LOCKED.
+-- One stream (queue, class) without a due scheduled job is one ordered index scan; otherwise the heads of the streams are
+-- merged (ready_merged). Starts at the hints of ready_from; what they hide is looked for before "nothing" is said.
+-- grants: none
+create or replace function sluicegate.ready(p_queues bigint[], p_classes text[], p_n integer, p_now timestamptz)
+returns bigint[]
+language plpgsql
+set search_path = sluicegate, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    v_ids bigint[];
+    v_one boolean := cardinality(p_queues) = 1 and cardinality(p_classes) = 1
+        and not exists (select from sluicegate.due_heads(p_queues[1], p_classes[1], p_now, 1));
+    v_hints boolean := exists (
+        select from sluicegate.ready_cursor c
+        where c.queue_id = any (p_queues) and c.class = any (p_classes)
+            and c.looked_at > clock_timestamp() - interval '1 second'
+    );
+    v_began timestamptz := clock_timestamp();
+begin
+    loop
+        if v_one then
+            select coalesce(array_agg(p.id), '{}') into v_ids
+            from (
+                select j.id
+                from sluicegate.job j, sluicegate.ready_from(p_queues[1], p_classes[1], v_hints) f
+                where j.queue_id = p_queues[1] and j.class = p_classes[1] and j.state = 'pending'
+                    and (j.priority, j.run_at, j.id) >= (f.priority, f.run_at, f.id)
+                order by j.priority, j.run_at, j.id
+                limit p_n
+                for no key update of j skip locked
+            ) p;
+        else
+            v_ids := sluicegate.ready_merged(p_queues, p_classes, p_n, p_now, v_hints);
+        end if;
+        exit when cardinality(v_ids) > 0 or not v_hints;
+        v_hints := false;
+    end loop;
+    if not v_hints and clock_timestamp() - v_began > interval '2 ms' then
+        perform sluicegate.ready_looked(q, c) from unnest(p_queues) q, unnest(p_classes) c;
+    end if;
+    return v_ids;
+end
+$$;

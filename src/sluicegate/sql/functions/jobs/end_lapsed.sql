@@ -1,0 +1,41 @@
+-- Ends the lapsed claims of jobs that the caller has locked: back to pending while attempts are left, else failed as a
+-- dead letter, or cancelled if that was asked for. Their tokens die. Answers how many went each way.
+-- grants: none
+create or replace function sluicegate.end_lapsed(
+    p_ids bigint[], p_now timestamptz, out requeued bigint, out dead_lettered bigint, out cancelled bigint
+)
+language plpgsql
+set search_path = sluicegate, pg_temp
+set enable_seqscan = off
+as $$
+begin
+    with lapsed as (
+        select j.id, j.attempt_id, j.lease_token_hash,
+            format('The lease ran out at %s without a heartbeat.',
+                to_char(j.lease_expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"')) as error,
+            case
+                when j.cancel_requested_at is not null then 'cancelled'
+                when j.attempt < j.max_attempts then 'requeued'
+                else 'dead_lettered'
+            end as disposition
+        from sluicegate.job j
+        where j.id = any (p_ids) and j.state = 'claimed' and j.lease_expires_at <= p_now
+    ), ended as (
+        insert into sluicegate.attempt_end (attempt_id, job_id, ended_at, outcome, disposition, error, lease_token_hash)
+        select l.attempt_id, l.id, p_now, 'reaped', l.disposition, l.error, l.lease_token_hash from lapsed l
+    ), moved as (
+        update sluicegate.job j
+        set state = case l.disposition when 'requeued' then 'pending' when 'cancelled' then 'cancelled' else 'failed' end,
+            finished_at = case when l.disposition = 'requeued' then null else p_now end,
+            error = l.error, worker = null, lease_expires_at = null, lease_token_hash = null
+        from lapsed l
+        where j.id = l.id and j.id = any (p_ids)
+        returning l.disposition
+    )
+    select count(*) filter (where m.disposition = 'requeued'), count(*) filter (where m.disposition = 'dead_lettered'),
+        count(*) filter (where m.disposition = 'cancelled')
+    into requeued, dead_lettered, cancelled
+    from moved m;
+    perform sluicegate.ready_below(p_ids);
+end
+$$;

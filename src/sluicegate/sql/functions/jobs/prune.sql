@@ -1,0 +1,91 @@
+-- Deletes what retention lets go, a batch of each kind a call: finished jobs by age and number (never live ones), attempts
+-- by age, counted into attempt_count first, answers to request ids after 24 h, late calls with the attempts. SKIP LOCKED:
+-- never waits. Raises SG001 for attempts kept under 32 days, the longest window.
+-- grants: admin
+create or replace function sluicegate.prune(
+    p_job_days integer default 30, p_keep_jobs bigint default 500000, p_attempt_days integer default 45,
+    p_limit integer default 10000
+) returns jsonb
+language plpgsql security definer
+set search_path = sluicegate, pg_temp
+as $$
+declare
+    v_now timestamptz := sluicegate.clock();
+    v_jobs bigint;
+    v_surplus bigint;
+    v_attempts bigint;
+    v_requests bigint;
+    v_late bigint;
+begin
+    if p_attempt_days < 32 then
+        perform sluicegate.refuse('SG001', 'attempt_days', 'Attempts are the ledger of every window and are kept for at least 32 days.',
+            'Use 32 or more.');
+    end if;
+    if p_job_days < 0 or p_keep_jobs < 0 or p_limit not between 1 and 1000000 then
+        perform sluicegate.refuse('SG001', 'limit', 'A retention cannot be negative; a batch is 1 to 1,000,000 rows.', 'Correct it.');
+    end if;
+
+    with old as (
+        select j.id
+        from sluicegate.queue q
+        cross join lateral (
+            select c.id from sluicegate.job c
+            where c.queue_id = q.id and c.state in ('done', 'failed', 'cancelled')
+                and c.finished_at < v_now - make_interval(days => p_job_days)
+            order by c.finished_at, c.id
+            limit p_limit
+            for update skip locked
+        ) j
+        limit p_limit
+    )
+    delete from sluicegate.job j using old where j.id = old.id;
+    get diagnostics v_jobs = row_count;
+
+    -- Per owner scope, so that a noisy tenant cannot push out another's history.
+    with ranked as (
+        select j.id, row_number() over (partition by j.scope_id order by j.finished_at desc, j.id desc) as rank
+        from sluicegate.job j
+        where j.state in ('done', 'failed', 'cancelled')
+    ), surplus as (
+        select r.id from ranked r where r.rank > p_keep_jobs limit p_limit
+    ), free as (
+        select j.id from sluicegate.job j join surplus s on s.id = j.id for update of j skip locked
+    )
+    delete from sluicegate.job j using free where j.id = free.id and j.state in ('done', 'failed', 'cancelled');
+    get diagnostics v_surplus = row_count;
+
+    -- An attempt is closed history when it has ended; the open one of a live job stays.
+    with old as (
+        select a.job_id, a.seq, a.id
+        from sluicegate.queue q
+        cross join lateral (
+            select c.job_id, c.seq, c.id
+            from sluicegate.attempt c
+            where c.queue_id = q.id and c.opened_at < v_now - make_interval(days => p_attempt_days)
+                and exists (select from sluicegate.attempt_end e where e.attempt_id = c.id)
+            order by c.opened_at
+            limit p_limit
+            for update skip locked
+        ) a
+        limit p_limit
+    ), ends as (
+        delete from sluicegate.attempt_end e using old where e.attempt_id = old.id
+    ), gone as (
+        delete from sluicegate.attempt a using old where a.job_id = old.job_id and a.seq = old.seq
+        returning a.queue_id, date_trunc('minute', a.opened_at, 'UTC') as minute
+    ), counted as (
+        insert into sluicegate.attempt_count as c (queue_id, minute, attempts)
+        select g.queue_id, g.minute, count(*) from gone g group by g.queue_id, g.minute order by g.queue_id, g.minute
+        on conflict (queue_id, minute) do update set attempts = c.attempts + excluded.attempts
+    )
+    select count(*) into v_attempts from gone;
+    delete from sluicegate.attempt_count c where c.minute < v_now - interval '400 days';
+
+    delete from sluicegate.request r where r.ctid = any (array(
+        select o.ctid from sluicegate.request o where o.created_at < v_now - interval '24 hours' limit p_limit for update skip locked));
+    get diagnostics v_requests = row_count;
+    delete from sluicegate.late_call l where l.last_at < v_now - make_interval(days => p_attempt_days);
+    get diagnostics v_late = row_count;
+    return jsonb_build_object('jobs', v_jobs + v_surplus, 'attempts', v_attempts, 'requests', v_requests, 'late_calls', v_late);
+end
+$$;

@@ -1,0 +1,37 @@
+-- Ends lapsed claims: back to pending, a dead letter at the attempt cap, or cancelled. The claim does not depend on it;
+-- it keeps figures honest where nobody claims. SKIP LOCKED: never waits. At most p_limit jobs.
+-- grants: worker
+create or replace function sluicegate.reap(p_limit integer default 1000) returns jsonb
+language plpgsql security definer
+set search_path = sluicegate, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    v_now timestamptz := sluicegate.clock();
+    v_ids bigint[];
+    v_ended record;
+begin
+    select array_agg(l.id) into v_ids
+    from (
+        select j.id
+        from sluicegate.job j
+        where j.id = any (array(
+                select h.id
+                from sluicegate.queue q
+                cross join lateral (
+                    select c.id from sluicegate.job c
+                    where c.queue_id = q.id and c.state = 'claimed' and c.lease_expires_at <= v_now
+                    order by c.lease_expires_at
+                    limit p_limit
+                ) h
+                limit p_limit
+            ))
+            and j.state = 'claimed' and j.lease_expires_at <= v_now
+        order by j.id
+        for no key update skip locked
+    ) l;
+    v_ended := sluicegate.end_lapsed(coalesce(v_ids, '{}'), v_now);
+    return jsonb_build_object('requeued', v_ended.requeued, 'dead_lettered', v_ended.dead_lettered,
+        'cancelled', v_ended.cancelled);
+end
+$$;
