@@ -1,0 +1,1 @@
+"""What the tests share: servers, databases, waiting for a fact instead of a second, and what a machine may lack."""
