@@ -70,19 +70,19 @@ things as (
     from pg_proc p join space s on s.oid = p.pronamespace
     union all
     select case when c.relkind = 'S' then 'sequence' else 'table' end, c.oid, 0::smallint, c.relname::text, c.relowner,
-        coalesce(c.relacl, '{{}}'::aclitem[]),
+        coalesce(c.relacl, acldefault(case when c.relkind = 'S' then 's' else 'r' end::"char", c.relowner)),
         format('%s sluicegate.%I', case when c.relkind = 'S' then 'sequence' else 'table' end, c.relname), '',
         exists (select from pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
             and a.attname ~ '{SECRET_COLUMN}')
     from pg_class c join space s on s.oid = c.relnamespace where c.relkind in ('r', 'p', 'v', 'm', 'f', 'S')
     union all
-    select 'column', c.oid, a.attnum, c.relname::text, c.relowner, coalesce(a.attacl, '{{}}'::aclitem[]),
+    select 'column', c.oid, a.attnum, c.relname::text, c.relowner, coalesce(a.attacl, acldefault('c', c.relowner)),
         format('table sluicegate.%I', c.relname), format(' (%I)', a.attname), a.attname ~ '{SECRET_COLUMN}'
     from pg_class c join space s on s.oid = c.relnamespace
     join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
     where c.relkind in ('r', 'p', 'v', 'm', 'f')
     union all
-    select 'schema', s.oid, 0::smallint, 'sluicegate', s.nspowner, coalesce(s.nspacl, '{{}}'::aclitem[]),
+    select 'schema', s.oid, 0::smallint, 'sluicegate', s.nspowner, coalesce(s.nspacl, acldefault('n', s.nspowner)),
         'schema sluicegate', '', false
     from space s
 ),

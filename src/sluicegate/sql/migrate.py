@@ -8,9 +8,22 @@ that another migrator's concurrent index build waits for. So any number of migra
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from sluicegate.sql.state import SchemaState, schema_state
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from sluicegate.errors import Forbidden, InvalidArgument, SchemaMismatch, SluicegateError, Unavailable
+from sluicegate.sql import script
+from sluicegate.sql.grants import ROLES, grants_query, roles_block
+from sluicegate.sql.online import apply_online
+from sluicegate.sql.source import MigrationFile, Phase, Source, load_source
+from sluicegate.sql.state import SchemaState, judge, read_installed, schema_state
+from sluicegate.sql.turn import Cursor, Turns
 
 __all__ = ["MigrationReport", "SchemaState", "migrate", "schema_state"]
 

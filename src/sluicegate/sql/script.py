@@ -23,6 +23,7 @@ set local check_function_bodies = off;
 set local client_min_messages = warning;
 set local standard_conforming_strings = on;
 set local synchronous_commit = on;
+set local jit = off;
 """
 
 BOOTSTRAP = """\

@@ -115,7 +115,7 @@ def read_installed(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Installed:
         return Installed(foreign=relations)
     try:
         # INSTALLED_SHA256 shows types and defaults as text, which depends on what needs no qualification.
-        cursor.execute("set local search_path = pg_catalog, pg_temp", prepare=False)
+        cursor.execute("set local search_path = pg_catalog, pg_temp; set local jit = off", prepare=False)
         migrations = cursor.execute(_MIGRATIONS, prepare=False).fetchall()
         functions = cursor.execute(_FUNCTIONS, prepare=False).fetchall() if function_version else []
     except psycopg.errors.InsufficientPrivilege as error:
@@ -181,7 +181,8 @@ def judge(source: Source, installed: Installed) -> SchemaState:
         vanished_functions=tuple(name for name in recorded if name not in shipped),
         clock_replaced="clock" in replaced,
     )
-    newest = max((row.library for row in (*installed.migrations, *installed.functions)), key=_numbers, default="0")
+    libraries = [*(row.library for row in installed.migrations), *(row.library for row in installed.functions)]
+    newest = max(libraries, key=_numbers, default="0")
     if version > latest or _numbers(newest) > _numbers(source.library):
         return _ahead(source, installed, newest, details)
     # A moved clock alone is a test in progress: migrate puts it back, but nobody is refused for it.
