@@ -6,7 +6,9 @@ Everything here is text in, text out; nothing talks to a database.
 
 from __future__ import annotations
 
-from sluicegate.sql.source import FunctionFile, MigrationFile
+from sluicegate.errors import InvalidArgument
+from sluicegate.sql.grants import grants_block, roles_block
+from sluicegate.sql.source import FunctionFile, MigrationFile, Source
 
 __all__ = ["BOOTSTRAP", "LOCK_KEY", "SETTINGS", "function_text", "literal", "record_migration", "vanished_text"]
 
@@ -79,10 +81,14 @@ def literal(value: str) -> str:
 
 def record_migration(file: MigrationFile, library: str) -> str:
     """The row that says ``file`` is applied; it commits with the file, or not at all."""
+    return f"{_migration_row(file, library, 'clock_timestamp()')};\n"
+
+
+def _migration_row(file: MigrationFile, library: str, applied_at: str) -> str:
     values = ", ".join(literal(value) for value in (file.name, file.sha256, file.phase))
     return (
         "insert into sluicegate.migration (version, name, sha256, phase, minimum, library, applied_at)\n"
-        f"values ({file.version}, {values}, {file.minimum}, {literal(library)}, clock_timestamp());\n"
+        f"values ({file.version}, {values}, {file.minimum}, {literal(library)}, {applied_at})"
     )
 
 
@@ -142,3 +148,101 @@ begin
 end
 $vanished$;
 """
+
+
+def migration_script(source: Source, start: int = 0, to: int | None = None) -> str:
+    """The whole migration from version ``start`` to ``to`` (default: the latest) as a script for psql.
+
+    Functions, roles and grants belong to the latest version, so a script that ends earlier leaves them out. Raises
+    InvalidArgument when the range is not within what ships.
+    """
+    end = source.latest if to is None else to
+    if not 0 <= start <= end <= source.latest:
+        raise InvalidArgument(
+            f"There is no migration from version {start} to {end}: this library ships 1 to {source.latest}.",
+            field="range",
+            next_step="Give FROM..TO with 0 <= FROM <= TO; FROM is the version that the database has now, 0 if none.",
+        )
+    parts = [
+        f"-- Sluicegate {source.library}: the schema from version {start} to {end}, for PostgreSQL 15 or newer.\n"
+        "-- Run it as the owner of the schema (for a first run: a role with CREATE on the database):\n"
+        "--     psql -X -v ON_ERROR_STOP=1 -f THIS_FILE\n"
+        "-- Each part is a transaction, and refuses to run on any other version than the one it starts from.\n"
+        "-- After an error go on with: sluicegate migrate --sql VERSION..TO, where VERSION is the result of\n"
+        "--     select max(version) from sluicegate.migration where applied_at is not null\n"
+    ]
+    for file in source.migrations[start:end]:
+        parts.append(_transactional(file, source.library) if file.transactional else _online(file, source.library))
+    if end == source.latest:
+        parts.append(_part("Roles, where they are missing and may be created", roles_block()))
+        functions = [
+            _turn(end),
+            *(function_text(file, source.library) for file in source.functions),
+            vanished_text([file.name for file in source.functions]),
+            grants_block(source.functions),
+            "notify sluicegate_clock;\n",
+        ]
+        parts.append(_part("Functions and grants", *functions))
+    return "\n".join(parts)
+
+
+def _part(title: str, *texts: str) -> str:
+    return f"-- {title}\nbegin isolation level read committed;\n{SETTINGS}{''.join(texts)}commit;\n"
+
+
+def _turn(version: int) -> str:
+    return f"""\
+do $turn$
+declare
+    v_version integer := 0;
+begin
+    if not pg_try_advisory_xact_lock({LOCK_KEY}) then
+        raise exception 'Another migrator is at work in this database.' using hint = 'Run this part again when it has ended.';
+    end if;
+    if exists (select from pg_tables where schemaname = 'sluicegate' and tablename = 'migration') then
+        select coalesce(max(m.version), 0) into v_version from sluicegate.migration m where m.applied_at is not null;
+    end if;
+    if v_version <> {version} then
+        raise exception 'The schema is at version %, and this part of the script starts from version {version}.', v_version
+            using hint = format('Print what is missing with: sluicegate migrate --sql %s..', v_version);
+    end if;
+end
+$turn$;
+"""
+
+
+def _transactional(file: MigrationFile, library: str) -> str:
+    text = file.text.strip() + "\n"
+    return _part(file.label, _turn(file.version - 1), BOOTSTRAP, text, record_migration(file, library))
+
+
+def _online(file: MigrationFile, library: str) -> str:
+    begun = f"{_migration_row(file, library, 'null')}\non conflict (version) do nothing;\n"
+    indexes = [name for name in map(file.index_of, file.statements) if name is not None]
+    checks = "".join(
+        f"""\
+do $valid$
+begin
+    if not (select i.indisvalid from pg_index i where i.indexrelid = 'sluicegate.{name}'::regclass) then
+        raise exception 'The index sluicegate.{name} was left invalid by a build that did not end.'
+            using hint = 'Run: drop index concurrently sluicegate.{name}; then repeat this script from {file.label}.';
+    end if;
+end
+$valid$;
+"""
+        for name in indexes
+    )
+    return "\n".join(
+        [
+            _part(f"{file.label}: begun", _turn(file.version - 1), begun),
+            f"-- {file.label}: outside a transaction; every statement may be repeated",
+            *(f"{statement};" for statement in file.statements),
+            "",
+            _part(
+                f"{file.label}: finished",
+                checks,
+                "update sluicegate.migration set applied_at = clock_timestamp(), backend_pid = null, backend_start = null\n"
+                f"where version = {file.version};\n",
+            ),
+        ]
+    )

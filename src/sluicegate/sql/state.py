@@ -239,5 +239,5 @@ def schema_state(conn: psycopg.Connection[Any], *, directory: Path | None = None
     look at the schema.
     """
     source = load_source(directory)
-    with conn.transaction(), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
+    with conn.transaction(force_rollback=True), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
         return judge(source, read_installed(cursor))

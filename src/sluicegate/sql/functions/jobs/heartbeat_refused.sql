@@ -8,7 +8,7 @@ as $$
 declare
     v_state text;
 begin
-    select j.state into v_state sluicegate.job j where j.id = p_job_id and j.scope_id = p_scope_id;
+    select j.state into v_state from sluicegate.job j where j.id = p_job_id and j.scope_id = p_scope_id;
     if not found then
         return sluicegate.job_not_found(p_job_id);
     end if;
