@@ -10,7 +10,16 @@ from sluicegate.errors import InvalidArgument
 from sluicegate.sql.grants import grants_block, roles_block
 from sluicegate.sql.source import FunctionFile, MigrationFile, Source
 
-__all__ = ["BOOTSTRAP", "LOCK_KEY", "SETTINGS", "function_text", "literal", "record_migration", "vanished_text"]
+__all__ = [
+    "BOOTSTRAP",
+    "LOCK_KEY",
+    "SETTINGS",
+    "function_text",
+    "literal",
+    "migration_script",
+    "record_migration",
+    "vanished_text",
+]
 
 # One advisory lock per database for all migrators, always taken for one transaction: poolers in transaction mode
 # would let two clients hold a session lock.
@@ -163,16 +172,16 @@ def migration_script(source: Source, start: int = 0, to: int | None = None) -> s
             field="range",
             next_step="Give FROM..TO with 0 <= FROM <= TO; FROM is the version that the database has now, 0 if none.",
         )
-    parts = [
-        f"-- Sluicegate {source.library}: the schema from version {start} to {end}, for PostgreSQL 15 or newer.\n"
-        "-- Run it as the owner of the schema (for a first run: a role with CREATE on the database):\n"
-        "--     psql -X -v ON_ERROR_STOP=1 -f THIS_FILE\n"
-        "-- Each part is a transaction, and refuses to run on any other version than the one it starts from.\n"
-        "-- After an error go on with: sluicegate migrate --sql VERSION..TO, where VERSION is the result of\n"
-        "--     select max(version) from sluicegate.migration where applied_at is not null\n"
-    ]
-    for file in source.migrations[start:end]:
-        parts.append(_transactional(file, source.library) if file.transactional else _online(file, source.library))
+    header = f"""\
+-- Sluicegate {source.library}: the schema from version {start} to {end}, for PostgreSQL 15 or newer.
+-- Run it as the owner of the schema (for a first run: a role with CREATE on the database):
+--     psql -X -v ON_ERROR_STOP=1 -f THIS_FILE
+-- Each part is a transaction, and refuses to run on any other version than the one it starts from.
+-- After an error go on with: sluicegate migrate --sql VERSION..TO, where VERSION is the result of
+--     select max(version) from sluicegate.migration where applied_at is not null
+"""
+    wanted = source.migrations[start:end]
+    parts = [header, *((_transactional if file.transactional else _online)(file, source.library) for file in wanted)]
     if end == source.latest:
         parts.append(_part("Roles, where they are missing and may be created", roles_block()))
         functions = [

@@ -25,7 +25,16 @@ from typing import Literal
 from sluicegate.errors import SluicegateError
 from sluicegate.sql.lexer import Token, statements, tokens
 
-__all__ = ["GRANTEES", "FunctionFile", "MigrationFile", "Phase", "Source", "library_version", "load_source"]
+__all__ = [
+    "GRANTEES",
+    "FunctionFile",
+    "MigrationFile",
+    "Phase",
+    "Source",
+    "library_version",
+    "load_source",
+    "shipped_function",
+]
 
 Phase = Literal["pre", "post"]
 
@@ -236,6 +245,13 @@ def _in_order(functions: dict[str, FunctionFile]) -> tuple[FunctionFile, ...]:
         return tuple(functions[name] for name in TopologicalSorter(graph).static_order())
     except CycleError as error:
         raise SluicegateError(f"These functions need each other to be created: {', '.join(error.args[1])}.") from error
+
+
+def shipped_function(name: str) -> FunctionFile:
+    """The library's own file of one function. Raises KeyError when it ships none of that name."""
+    for path in (Path(__file__).parent / "functions").rglob(f"{name}.sql"):
+        return _function(path)
+    raise KeyError(name)
 
 
 def load_source(directory: Path | None = None) -> Source:

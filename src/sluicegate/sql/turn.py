@@ -73,6 +73,11 @@ class Turns:
                 next_step = "Let it finish and try again; if it hangs, end it with pg_terminate_backend(PID)."
             except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
                 reason, next_step = self._blocked(error)
+            except psycopg.errors.InternalError_ as error:
+                if error.diag.message_primary != "tuple concurrently updated":
+                    raise
+                reason = "somebody else was changing the same function or grant"
+                next_step = "Find out who replaces functions of the schema sluicegate, and try again."
             patience.wait(what, reason, next_step)
 
     def _blocked(self, error: psycopg.Error) -> tuple[str, str]:

@@ -1,0 +1,204 @@
+"""Helpers for tests of code that uses Sluicegate: move the clock of the database that all decisions are made by.
+
+    set_clock(dsn, datetime(2026, 3, 8, 9, 59, 57, tzinfo=UTC))     the clock runs on from there
+    freeze_clock(dsn)                                               and now stands still
+    advance_clock(dsn, timedelta(hours=1))                          one hour later, still standing
+    restore_clock(dsn)                                              the real time again; ``migrate`` does the same
+
+    with clock_at(dsn, when, frozen=True):                          restored at the end; ``async with`` works too
+        …
+
+Each takes a DSN or a psycopg connection; with an ``AsyncConnection`` it returns an awaitable. They replace the function
+``sluicegate.clock()``, which only the owner of the schema may do, and notify ``sluicegate_clock``, so that everything
+that sleeps until an instant looks again. The whole database is moved, so give each test a database of its own. On a
+connection that is in a transaction the clock moves for others when that commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, overload
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from sluicegate.errors import Forbidden, InvalidArgument, SchemaMismatch, SluicegateError, Unavailable
+from sluicegate.sql.source import shipped_function
+
+__all__ = ["advance_clock", "clock_at", "freeze_clock", "restore_clock", "set_clock"]
+
+Target = str | psycopg.Connection[Any]
+Row = tuple[Any, ...]
+# What to run, one statement after the other in one transaction; each row that comes back is sent in.
+Steps = Generator[tuple[str, dict[str, object]], Row | None, None]
+
+# Offsets are in seconds: a day that is added to an instant has 23 or 25 hours in some zones.
+_REPLACEMENT = """\
+select format(
+    'create or replace function sluicegate.clock() returns timestamptz language sql volatile parallel safe '
+    'set search_path = sluicegate, pg_temp as %%L',
+    case when w.still then format('/* standing still */ select timestamptz %%L',
+        to_char(w.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
+    else format('select clock_timestamp() + interval %%L', extract(epoch from w.at - clock_timestamp()) || ' seconds')
+    end)
+from (
+    select coalesce(%(when)s::timestamptz, c.now) + %(microseconds)s::bigint * interval '1 microsecond' as at,
+        coalesce(%(still)s::boolean, starts_with(p.prosrc, '/* standing still */')) as still
+    from (select sluicegate.clock() as now) c, pg_proc p
+    where p.oid = 'sluicegate.clock()'::regprocedure
+) w
+"""
+
+
+def _move(*, when: datetime | None = None, by: timedelta = timedelta(), still: bool | None = None) -> Steps:
+    values: dict[str, object] = {"when": when, "microseconds": by // timedelta(microseconds=1), "still": still}
+    row = yield _REPLACEMENT, values
+    assert row is not None
+    yield row[0], {}
+    yield "notify sluicegate_clock", {}
+
+
+def _restore() -> Steps:
+    yield shipped_function("clock").text, {}
+    yield "notify sluicegate_clock", {}
+
+
+def _aware(when: datetime) -> datetime:
+    if when.utcoffset() is None:
+        raise InvalidArgument(
+            f"{when} has no time zone, so it is no instant.", field="when", next_step="Give it a tzinfo."
+        )
+    return when
+
+
+def _explained(error: psycopg.Error) -> SluicegateError:
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return Forbidden(
+            f"Only the owner of the schema may replace its clock: {error.diag.message_primary}.",
+            next_step="Connect as the role that ran sluicegate migrate.",
+        )
+    if isinstance(error, (psycopg.errors.UndefinedFunction, psycopg.errors.InvalidSchemaName)):
+        return SchemaMismatch("The database has no Sluicegate clock.", next_step="Run: sluicegate migrate")
+    if error.sqlstate is None or error.sqlstate[:2] in {"08", "57"}:
+        return Unavailable(f"The database did not answer: {error}", next_step="Check the DSN and that the server runs.")
+    return SluicegateError(f"The clock could not be replaced: {error.diag.message_primary or error}.")
+
+
+def _run(conn: psycopg.Connection[Any], steps: Steps) -> None:
+    row: Row | None = None
+    with conn.transaction(), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
+        query, values = next(steps)
+        while True:
+            cursor.execute(query, values or None, prepare=False)
+            row = cursor.fetchone() if cursor.description else None
+            try:
+                query, values = steps.send(row)
+            except StopIteration:
+                return
+
+
+async def _run_async(conn: psycopg.AsyncConnection[Any], steps: Steps) -> None:
+    row: Row | None = None
+    try:
+        async with conn.transaction(), psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
+            query, values = next(steps)
+            while True:
+                await cursor.execute(query, values or None, prepare=False)
+                row = await cursor.fetchone() if cursor.description else None
+                try:
+                    query, values = steps.send(row)
+                except StopIteration:
+                    return
+    except psycopg.Error as error:
+        raise _explained(error) from error
+
+
+def _apply(target: Target | psycopg.AsyncConnection[Any], steps: Steps) -> Awaitable[None] | None:
+    if isinstance(target, psycopg.AsyncConnection):
+        return _run_async(target, steps)
+    try:
+        if isinstance(target, str):
+            with psycopg.connect(target, autocommit=True, prepare_threshold=None) as conn:
+                _run(conn, steps)
+        else:
+            _run(target, steps)
+    except psycopg.Error as error:
+        raise _explained(error) from error
+    return None
+
+
+@overload
+def set_clock(target: Target, when: datetime) -> None: ...
+@overload
+def set_clock(target: psycopg.AsyncConnection[Any], when: datetime) -> Awaitable[None]: ...
+def set_clock(target: Target | psycopg.AsyncConnection[Any], when: datetime) -> Awaitable[None] | None:
+    """Let the clock show ``when`` and run on from there.
+
+    ``when`` needs a time zone (else InvalidArgument). Raises Forbidden when the role does not own the schema, and
+    SchemaMismatch when there is none.
+    """
+    return _apply(target, _move(when=_aware(when), still=False))
+
+
+@overload
+def freeze_clock(target: Target, when: datetime | None = None) -> None: ...
+@overload
+def freeze_clock(target: psycopg.AsyncConnection[Any], when: datetime | None = None) -> Awaitable[None]: ...
+def freeze_clock(target: Target | psycopg.AsyncConnection[Any], when: datetime | None = None) -> Awaitable[None] | None:
+    """Let the clock stand still at ``when``, or at what it shows. Raises as ``set_clock``."""
+    return _apply(target, _move(when=None if when is None else _aware(when), still=True))
+
+
+@overload
+def advance_clock(target: Target, by: timedelta) -> None: ...
+@overload
+def advance_clock(target: psycopg.AsyncConnection[Any], by: timedelta) -> Awaitable[None]: ...
+def advance_clock(target: Target | psycopg.AsyncConnection[Any], by: timedelta) -> Awaitable[None] | None:
+    """Move the clock by ``by`` (negative: back); it goes on running or standing as before. Raises as ``set_clock``."""
+    return _apply(target, _move(by=by))
+
+
+@overload
+def restore_clock(target: Target) -> None: ...
+@overload
+def restore_clock(target: psycopg.AsyncConnection[Any]) -> Awaitable[None]: ...
+def restore_clock(target: Target | psycopg.AsyncConnection[Any]) -> Awaitable[None] | None:
+    """Give the database the real time again. Raises as ``set_clock``."""
+    return _apply(target, _restore())
+
+
+class clock_at(AbstractContextManager[None], AbstractAsyncContextManager[None]):  # noqa: N801 - used as a function
+    """For the length of a block the clock shows ``when`` and runs on, or stands still if ``frozen``.
+
+    ``with`` takes a DSN or a connection, ``async with`` an ``AsyncConnection``. The real time returns at the end, also
+    if the clock had been moved before.
+    """
+
+    def __init__(self, target: Target | psycopg.AsyncConnection[Any], when: datetime, *, frozen: bool = False) -> None:
+        self._target = target
+        self._when = _aware(when)
+        self._frozen = frozen
+
+    def __enter__(self) -> None:
+        assert not isinstance(self._target, psycopg.AsyncConnection), "an AsyncConnection needs async with"
+        _apply(self._target, _move(when=self._when, still=self._frozen))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _apply(self._target, _restore())
+
+    async def __aenter__(self) -> None:
+        moved = _apply(self._target, _move(when=self._when, still=self._frozen))
+        if moved is not None:
+            await moved
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        restored = _apply(self._target, _restore())
+        if restored is not None:
+            await restored
