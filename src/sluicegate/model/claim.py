@@ -1,0 +1,76 @@
+"""A claim: a job taken, and the lease that proves it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sluicegate.model._record import Record
+from sluicegate.model.attempt import PriorAttempt
+from sluicegate.model.finish import Finish
+from sluicegate.model.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Claim(Record):
+    """A job taken by this caller until ``lease_expires_at`` (by the database's clock).
+
+    ``lease_token`` is a secret, so it is not shown by ``repr``. ``attempts_total`` counts every claim the job has had;
+    ``prior_attempts`` holds the newest closed ones, at most five. ``account`` and ``admission`` may be None.
+    """
+
+    job: Job
+    attempt_id: int
+    attempt_seq: int
+    attempts_total: int
+    prior_attempts: tuple[PriorAttempt, ...]
+    lease_token: str = field(repr=False)
+    lease_expires_at: datetime
+    account: Any = None
+    admission: Any = None
+
+    @property
+    def job_id(self) -> int:
+        return self.job.id
+
+
+@dataclass(frozen=True, slots=True)
+class GoneJob(Record):
+    """A job that an earlier answer to the same request id held, and that is no longer claimed by it."""
+
+    job_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRefusal(Record):
+    """Why the claim part of a call was refused although its finishes stand."""
+
+    code: str
+    message: str
+    field: str | None = None
+    next_step: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAnswer(Record):
+    """What one claim call brought.
+
+    ``empty`` is true only when nothing claimable is pending in any queue asked for. No claims, not empty and nothing
+    deferred means ``busy``: others hold the rows at this moment, so ask again after a short wait. ``finished`` has
+    one answer for each finish the call carried, in order. ``gone`` and ``replayed`` concern a repeated request id.
+    """
+
+    claims: tuple[Claim, ...]
+    deferred: tuple[Any, ...]
+    empty: bool
+    gone: tuple[GoneJob, ...]
+    replayed: bool
+    finished: tuple[Finish, ...]
+    server_time: datetime
+    error: ClaimRefusal | None = None
+
+    @property
+    def busy(self) -> bool:
+        return not (self.claims or self.deferred or self.empty or self.gone or self.error)

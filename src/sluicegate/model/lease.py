@@ -1,0 +1,34 @@
+"""A lease: the right to finish a job, and what its heartbeats answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sluicegate.model._record import Record
+from sluicegate.model.finish import CallStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Lease(Record):
+    """A job and the secret that proves who holds it; every place that takes a lease takes a Claim as well."""
+
+    job_id: int
+    lease_token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat(Record):
+    """The answer to a heartbeat.
+
+    ``status`` is ``ok``, ``conflict`` (the lease was lost: stop working on the job) or ``not_found``. ``cancelled``
+    means that the job's cancellation was asked for. The remaining lease is ``lease_expires_at - server_time``, both
+    by the database's clock.
+    """
+
+    job_id: int
+    status: CallStatus
+    lease_expires_at: datetime | None
+    cancelled: bool
+    server_time: datetime
+    message: str | None = None

@@ -1,0 +1,118 @@
+"""Answers of the SQL functions as model objects; a refusal of a single verb is raised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sluicegate.errors import Conflict, InvalidArgument, NotFound
+from sluicegate.model import (
+    Cancelled,
+    Claim,
+    ClaimAnswer,
+    Enqueued,
+    EnqueuedMany,
+    Finish,
+    Heartbeat,
+    JobDetail,
+    JobPage,
+    Pruned,
+    QueueStats,
+    Reaped,
+    Retried,
+)
+from sluicegate.store.faults import refusal
+
+Answer = Mapping[str, Any]
+
+
+def enqueued(answer: Answer) -> Enqueued:
+    return Enqueued.from_dict(answer)
+
+
+def enqueued_many(answer: Answer) -> EnqueuedMany:
+    return EnqueuedMany.from_dict(answer)
+
+
+def claim_answer(answer: Answer) -> ClaimAnswer:
+    """The answer to a call with one request."""
+    (response,) = answer["responses"]
+    error = response["error"]
+    return ClaimAnswer.from_dict(
+        {
+            **response,
+            "error": None if error is None else _refusal(error),
+            "finished": answer["finished"],
+            "server_time": answer["server_time"],
+        }
+    )
+
+
+def _refusal(error: Answer) -> dict[str, object]:
+    return refusal(error["sqlstate"], error["message"], field=error["field"], hint=error["hint"]).to_dict()
+
+
+def claimed_job(answer: Answer) -> Claim:
+    return Claim.from_dict(_granted(answer)["claim"])
+
+
+def finish(answer: Answer) -> Finish:
+    return Finish.from_dict(_granted(answer))
+
+
+def finishes(answer: Answer) -> tuple[Finish, ...]:
+    return tuple(map(Finish.from_dict, answer["finished"]))
+
+
+def heartbeat(answer: Answer) -> Heartbeat:
+    return Heartbeat.from_dict(_granted(answer))
+
+
+def heartbeats(answer: Answer) -> tuple[Heartbeat, ...]:
+    told = {"server_time": answer["server_time"]}
+    return tuple(Heartbeat.from_dict({**item, **told}) for item in answer["heartbeats"])
+
+
+def retried(answer: Answer) -> Retried:
+    return Retried.from_dict(_granted(answer))
+
+
+def cancelled(answer: Answer) -> Cancelled:
+    return Cancelled.from_dict(_granted(answer))
+
+
+def reaped(answer: Answer) -> Reaped:
+    return Reaped.from_dict(answer)
+
+
+def pruned(answer: Answer) -> Pruned:
+    return Pruned.from_dict(answer)
+
+
+def job_page(answer: Answer) -> JobPage:
+    return JobPage.from_dict(answer)
+
+
+def job_detail(answer: Answer) -> JobDetail:
+    return JobDetail.from_dict(_granted(answer))
+
+
+def queue_stats(answer: Answer) -> QueueStats:
+    return QueueStats.from_dict(answer)
+
+
+def _granted(answer: Answer) -> Answer:
+    """The answer if the verb was granted; raises what refused it otherwise."""
+    match answer["status"]:
+        case "ok":
+            return answer
+        case "not_found":
+            raise NotFound(answer["message"])
+        case "conflict":
+            raise Conflict(
+                answer["message"],
+                state=answer.get("state"),
+                conflicting_job_id=answer.get("conflicting_job_id"),
+            )
+        case _:
+            raise InvalidArgument(answer["message"], field=answer.get("field"))

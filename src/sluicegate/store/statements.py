@@ -1,0 +1,90 @@
+"""The SQL functions the library calls, each with its arguments and their types.
+
+Every call answers one jsonb value. It is fetched as text and decoded here, so that it does not matter which adapters
+or row factories a borrowed connection has.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def _call(function: str, **types: str) -> str:
+    arguments = ", ".join(f"p_{name} => %({name})s::{kind}" for name, kind in types.items())
+    return f"select sluicegate.{function}({arguments})::text"
+
+
+ENQUEUE = _call(
+    "enqueue",
+    queue="text",
+    payload="jsonb",
+    kind="text",
+    title="text",
+    priority="integer",
+    run_at="timestamptz",
+    dedup_key="text",
+    tags="text[]",
+    parent_id="bigint",
+    max_attempts="integer",
+    backoff="jsonb",
+    request_id="text",
+    scope="text",
+)
+ENQUEUE_MANY = _call("enqueue_many", jobs="jsonb", request_id="text", scope="text")
+CLAIM = _call("claim", requests="jsonb", worker="text", finished="jsonb")
+CLAIM_JOB = _call("claim_job", job_id="bigint", lease_seconds="integer", worker="text", request_id="text", scope="text")
+COMPLETE = _call("complete", job_id="bigint", lease_token="text", result="jsonb", summary="text", scope="text")
+FAIL = _call(
+    "fail",
+    job_id="bigint",
+    lease_token="text",
+    error="text",
+    retry_in_seconds="double precision",
+    retry="boolean",
+    summary="text",
+    scope="text",
+)
+RELEASE = _call(
+    "release",
+    job_id="bigint",
+    lease_token="text",
+    reason="text",
+    not_before="timestamptz",
+    started="boolean",
+    scope="text",
+)
+HEARTBEAT = _call(
+    "heartbeat",
+    job_id="bigint",
+    lease_token="text",
+    lease_seconds="integer",
+    shorten="boolean",
+    note="text",
+    scope="text",
+)
+HEARTBEAT_MANY = _call("heartbeat_many", items="jsonb", scope="text")
+RETRY = _call("retry", job_id="bigint", scope="text")
+CANCEL = _call("cancel", job_id="bigint", reason="text", scope="text")
+REAP = _call("reap", limit="integer")
+PRUNE = _call("prune", job_days="integer", keep_jobs="bigint", attempt_days="integer", limit="integer")
+LIST_JOBS = _call(
+    "list_jobs", queue="text", state="text", kind="text", limit="integer", before_id="bigint", scope="text"
+)
+GET_JOB = _call("get_job", job_id="bigint", attempts_limit="integer", scope="text")
+QUEUE_STATS = _call("queue_stats", scope="text")
+
+
+def decode(text: str) -> Any:
+    """The answer of a call. Whole numbers too long for Python's own limit arrive as text instead of failing."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return json.loads(text, parse_int=_whole_number)
+
+
+def _whole_number(digits: str) -> int | str:
+    try:
+        return int(digits)
+    except ValueError:
+        return digits
