@@ -33,14 +33,14 @@ class Record:
         return cls(
             **{
                 name: data[key] if read is None else read(data[key])
-                for name, key, read in _plan(cast(Any, cls))
+                for name, key, read in _plan(cast("Any", cls))
                 if key in data
             }
         )
 
     def to_dict(self) -> dict[str, Any]:
         """The API's JSON object, ready for ``json.dumps``: moments are ISO 8601 in UTC."""
-        return {key: _plain(getattr(self, name)) for name, key, _ in _plan(cast(Any, type(self)))}
+        return {key: _plain(getattr(self, name)) for name, key, _ in _plan(cast("Any", type(self)))}
 
 
 @cache

@@ -35,5 +35,6 @@ class Attempt(Record):
     ended_at: datetime | None
     outcome: str | None
     disposition: str | None
+    started: bool | None
     error: str | None
     summary: str | None

@@ -22,6 +22,7 @@ class Cancelled(Record):
     job_id: int
     state: str
     cancel_requested: bool
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

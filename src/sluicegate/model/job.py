@@ -106,6 +106,7 @@ class JobRow(Record):
     lease_expires_at: datetime | None
     dead_letter: bool
     cancel_requested: bool
+    note: str | None
     payload_size: int
     created_at: datetime
     claimed_at: datetime | None

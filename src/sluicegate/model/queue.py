@@ -12,8 +12,7 @@ from sluicegate.model._record import Record
 class QueueCounts(Record):
     """How many jobs of a queue are in which state.
 
-    ``due`` counts the scheduled jobs whose time has come, ``lapsed`` the claims whose lease has ended. The live
-    states are exact; ``done``, ``failed`` and ``cancelled`` may be counted up to a bound.
+    ``due`` counts the scheduled jobs whose time has come, ``lapsed`` the claims whose lease has ended.
     """
 
     queue: str
@@ -30,7 +29,8 @@ class QueueCounts(Record):
 
 @dataclass(frozen=True, slots=True)
 class QueueStats(Record):
-    """Every queue of a scope at ``server_time``."""
+    """Every queue of a scope at ``server_time``. No figure counts beyond ``counted_to``."""
 
     queues: tuple[QueueCounts, ...]
     server_time: datetime
+    counted_to: int

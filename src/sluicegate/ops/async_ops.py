@@ -31,7 +31,7 @@ from sluicegate.model import (
 from sluicegate.ops import answers, requests
 from sluicegate.store.async_connections import AsyncPool
 from sluicegate.store.async_store import AsyncStore
-from sluicegate.store.calls import async_pause
+from sluicegate.store.calls import AsyncCalls, async_pause
 
 T = TypeVar("T")
 
@@ -47,9 +47,9 @@ class AsyncOps:
     id is made, and a lost connection is raised at once.
     """
 
-    def __init__(self, pool: AsyncPool, *, retries: bool = True) -> None:
+    def __init__(self, pool: AsyncPool, calls: AsyncCalls, *, retries: bool = True) -> None:
         self._pool = pool
-        self._calls = pool.calls
+        self._calls = calls
         self._store = AsyncStore(pool)
         self._retries = retries
 
@@ -176,11 +176,12 @@ class AsyncOps:
 
     async def retry(self, job_id: int, *, scope: str) -> Retried:
         arguments = requests.retry(job_id, scope=scope)
-        return answers.retried(await self._ask_once(lambda: self._store.retry(arguments)))
+        # Not repeated when its connection is lost: the second answer would deny what the first one did.
+        return answers.retried(await self._calls.run(self._store.retry(arguments)))
 
     async def cancel(self, job_id: int, *, scope: str, reason: str | None = None) -> Cancelled:
         arguments = requests.cancel(job_id, reason=reason, scope=scope)
-        return answers.cancelled(await self._ask_once(lambda: self._store.cancel(arguments)))
+        return answers.cancelled(await self._ask(lambda: self._store.cancel(arguments)))
 
     async def get_job(self, job_id: int, *, scope: str, attempts_limit: int = 20) -> JobDetail:
         arguments = requests.get_job(job_id, attempts_limit=attempts_limit, scope=scope)
@@ -241,12 +242,11 @@ class AsyncOps:
         except Unavailable as error:
             if not (self._retries and error.outcome_unknown):
                 raise
-        await self._calls.run(self._pool.renew())
-        return await self._calls.run(call(), abandoned)
+        return await self._calls.run(self._renewed(call), abandoned)
 
-    async def _ask_once(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Send a call that must not be repeated blindly: its second answer would deny what the first one did."""
-        return await self._calls.run(call())
+    async def _renewed(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        await self._pool.renew()
+        return await call()
 
     def _request_id(self) -> str | None:
         return uuid4().hex if self._retries else None

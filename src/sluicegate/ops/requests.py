@@ -194,8 +194,8 @@ def prune(job_days: int, keep_jobs: int, attempt_days: int, limit: int) -> Argum
     return {
         "job_days": validate.whole(job_days, "job_days", 0, 36_500),
         "keep_jobs": validate.whole(keep_jobs, "keep_jobs", 0, validate.MAX_ID),
-        "attempt_days": validate.whole(attempt_days, "attempt_days", 0, 36_500),
-        "limit": validate.whole(limit, "limit", 1, 100_000),
+        "attempt_days": validate.whole(attempt_days, "attempt_days", 32, 36_500),
+        "limit": validate.whole(limit, "limit", 1, 1_000_000),
     }
 
 
@@ -215,7 +215,7 @@ def list_jobs(
 def get_job(job_id: int, *, attempts_limit: int, scope: str) -> Arguments:
     return {
         "job_id": validate.row_id(job_id, "job_id"),
-        "attempts_limit": validate.whole(attempts_limit, "attempts_limit", 1, 50),
+        "attempts_limit": validate.whole(attempts_limit, "attempts_limit", 0, 50),
         "scope": validate.scope(scope),
     }
 

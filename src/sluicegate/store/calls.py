@@ -79,6 +79,16 @@ class SyncCalls:
         """Nothing to wait for."""
 
 
+async def async_blocking(function: Callable[[], T]) -> T:
+    """The result of ``function``, which blocks, without blocking the event loop."""
+    return await asyncio.to_thread(function)
+
+
+def sync_blocking(function: Callable[[], T]) -> T:
+    """The result of ``function``."""
+    return function()
+
+
 async def async_pause(seconds: float) -> None:
     """Let ``seconds`` pass."""
     await asyncio.sleep(seconds)

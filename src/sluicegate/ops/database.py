@@ -1,0 +1,60 @@
+"""Which database a client works on: the one it was told, or the private PostgreSQL, brought up and migrated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+from sluicegate.settings import Settings
+from sluicegate.sql.migrate import migrate, schema_state
+from sluicegate.store import faults
+from sluicegate.store.dsn import connect_arguments
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database that is ready for this library. ``close`` lets go of it; a private PostgreSQL may then stop."""
+
+    dsn: str
+    scope: str
+    close: Callable[[], None]
+
+
+def open_database(dsn: str | None, scope: str | None, data_dir: Path | None) -> Database:
+    """Find the database and see that its schema fits; blocks while a private PostgreSQL starts.
+
+    What is None comes from the settings. A database of somebody else's is only looked at, the private one is migrated.
+    Raises Unavailable, SchemaMismatch, Forbidden, EmbeddedError, InvalidArgument.
+    """
+    given = {"dsn": dsn, "scope": scope, "data_dir": data_dir}
+    settings = Settings.load(**{name: value for name, value in given.items() if value is not None})
+    if settings.dsn is not None:
+        with _connected(settings.dsn) as connection:
+            schema_state(connection).require()
+        return Database(settings.dsn, settings.scope, _nothing)
+
+    # Imported late: whoever has a DSN needs no binaries.
+    from sluicegate.embedded import attach
+
+    attachment = attach(settings.data_dir)
+    try:
+        with _connected(attachment.dsn) as connection:
+            migrate(connection)
+    except BaseException:
+        attachment.close()
+        raise
+    return Database(attachment.dsn, settings.scope, attachment.close)
+
+
+def _connected(dsn: str) -> psycopg.Connection:
+    try:
+        return psycopg.connect(**connect_arguments(dsn))
+    except psycopg.Error as error:
+        raise faults.from_connect(error) from error
+
+
+def _nothing() -> None:
+    """Nothing to let go of."""

@@ -1,0 +1,251 @@
+# Generated from ops/async_ops.py by tools/unasync.py: change that file, then run it.
+"""The verbs: input checked, call sent, answer understood. Each takes the scope it acts in."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from sluicegate.errors import Unavailable
+from sluicegate.model import (
+    Cancelled,
+    Claim,
+    ClaimAnswer,
+    Enqueued,
+    EnqueuedMany,
+    Finish,
+    FinishItem,
+    Heartbeat,
+    JobDetail,
+    JobPage,
+    Lease,
+    NewJob,
+    Pruned,
+    QueueStats,
+    Reaped,
+    Retried,
+)
+from sluicegate.ops import answers, requests
+from sluicegate.store.calls import SyncCalls, sync_pause
+from sluicegate.store.sync_connections import SyncPool
+from sluicegate.store.sync_store import SyncStore
+
+T = TypeVar("T")
+
+# How long a claim waits, in seconds, before it asks again while others hold the rows it saw.
+_BUSY_WAITS = (0.005, 0.02, 0.05)
+
+
+class SyncOps:
+    """What people do with jobs, over one pool.
+
+    A call whose connection is lost is repeated once: finishes and heartbeats are idempotent by their lease token,
+    enqueues and claims by a request id, which is made here if the caller gives none. With ``retries`` false no request
+    id is made, and a lost connection is raised at once.
+    """
+
+    def __init__(self, pool: SyncPool, calls: SyncCalls, *, retries: bool = True) -> None:
+        self._pool = pool
+        self._calls = calls
+        self._store = SyncStore(pool)
+        self._retries = retries
+
+    def enqueue(self, job: NewJob, *, scope: str, request_id: str | None = None) -> Enqueued:
+        arguments = requests.enqueue(job, scope=scope, request_id=request_id or self._request_id())
+        return answers.enqueued(self._ask(lambda: self._store.enqueue(arguments)))
+
+    def enqueue_many(self, jobs: Iterable[NewJob], *, scope: str, request_id: str | None = None) -> EnqueuedMany:
+        arguments = requests.enqueue_many(list(jobs), scope=scope, request_id=request_id or self._request_id())
+        return answers.enqueued_many(self._ask(lambda: self._store.enqueue_many(arguments)))
+
+    def claim(
+        self,
+        queues: Sequence[str],
+        *,
+        scope: str,
+        worker: str | None = None,
+        n: int = 1,
+        lease_seconds: int | None = None,
+        request_id: str | None = None,
+        finished: Iterable[FinishItem] = (),
+    ) -> ClaimAnswer:
+        def shaped(finishes: Iterable[FinishItem]) -> requests.Arguments:
+            return requests.claim(
+                queues,
+                n=n,
+                lease_seconds=lease_seconds,
+                request_id=request_id or self._request_id(),
+                finished=finishes,
+                worker=worker,
+                scope=scope,
+            )
+
+        answer = first = self._claim(shaped(finished), scope)
+        for wait in _BUSY_WAITS:
+            # What a request id of the caller's own was answered with is settled: repeating it opens nothing.
+            if not answer.busy or request_id is not None:
+                break
+            sync_pause(wait * random.uniform(0.5, 1.5))
+            answer = self._claim(shaped(()), scope)
+        return replace(answer, finished=first.finished)
+
+    def claim_job(
+        self,
+        job_id: int,
+        *,
+        scope: str,
+        worker: str | None = None,
+        lease_seconds: int | None = None,
+        request_id: str | None = None,
+    ) -> Claim:
+        arguments = requests.claim_job(
+            job_id,
+            lease_seconds=lease_seconds,
+            request_id=request_id or self._request_id(),
+            worker=worker,
+            scope=scope,
+        )
+        answer = self._ask(
+            lambda: self._store.claim_job(arguments),
+            abandoned=lambda unseen: self._give_back((answers.claimed_job(unseen),), scope),
+        )
+        return answers.claimed_job(answer)
+
+    def finish_many(self, items: Iterable[FinishItem], *, scope: str) -> tuple[Finish, ...]:
+        arguments = requests.finish_many(items, scope=scope)
+        return answers.finishes(self._ask(lambda: self._store.claim(arguments)))
+
+    def complete(self, lease: Claim | Lease, result: Any = None, *, scope: str, summary: str | None = None) -> Finish:
+        arguments = requests.complete(lease, result, summary=summary, scope=scope)
+        return answers.finish(self._ask(lambda: self._store.complete(arguments)))
+
+    def fail(
+        self,
+        lease: Claim | Lease,
+        error: str,
+        *,
+        scope: str,
+        retry_in_seconds: float | None = None,
+        retry: bool = True,
+        summary: str | None = None,
+    ) -> Finish:
+        arguments = requests.fail(
+            lease, error, retry_in_seconds=retry_in_seconds, retry=retry, summary=summary, scope=scope
+        )
+        return answers.finish(self._ask(lambda: self._store.fail(arguments)))
+
+    def release(
+        self,
+        lease: Claim | Lease,
+        *,
+        scope: str,
+        reason: str | None = None,
+        not_before: datetime | None = None,
+        started: bool = True,
+    ) -> Finish:
+        arguments = requests.release(lease, reason=reason, not_before=not_before, started=started, scope=scope)
+        return answers.finish(self._ask(lambda: self._store.release(arguments)))
+
+    def heartbeat(
+        self,
+        lease: Claim | Lease,
+        *,
+        scope: str,
+        lease_seconds: int | None = None,
+        shorten: bool = False,
+        note: str | None = None,
+    ) -> Heartbeat:
+        arguments = requests.heartbeat(lease, lease_seconds=lease_seconds, shorten=shorten, note=note, scope=scope)
+        return answers.heartbeat(self._ask(lambda: self._store.heartbeat(arguments)))
+
+    def heartbeat_many(
+        self,
+        leases: Iterable[Claim | Lease],
+        *,
+        scope: str,
+        lease_seconds: int | None = None,
+        shorten: bool = False,
+    ) -> tuple[Heartbeat, ...]:
+        arguments = requests.heartbeat_many(leases, lease_seconds=lease_seconds, shorten=shorten, scope=scope)
+        return answers.heartbeats(self._ask(lambda: self._store.heartbeat_many(arguments)))
+
+    def retry(self, job_id: int, *, scope: str) -> Retried:
+        arguments = requests.retry(job_id, scope=scope)
+        # Not repeated when its connection is lost: the second answer would deny what the first one did.
+        return answers.retried(self._calls.run(self._store.retry(arguments)))
+
+    def cancel(self, job_id: int, *, scope: str, reason: str | None = None) -> Cancelled:
+        arguments = requests.cancel(job_id, reason=reason, scope=scope)
+        return answers.cancelled(self._ask(lambda: self._store.cancel(arguments)))
+
+    def get_job(self, job_id: int, *, scope: str, attempts_limit: int = 20) -> JobDetail:
+        arguments = requests.get_job(job_id, attempts_limit=attempts_limit, scope=scope)
+        return answers.job_detail(self._ask(lambda: self._store.get_job(arguments)))
+
+    def list_jobs(
+        self,
+        *,
+        scope: str,
+        queue: str | None = None,
+        state: str | None = None,
+        kind: str | None = None,
+        limit: int = 50,
+        before_id: int | None = None,
+    ) -> JobPage:
+        arguments = requests.list_jobs(
+            queue=queue, state=state, kind=kind, limit=limit, before_id=before_id, scope=scope
+        )
+        return answers.job_page(self._ask(lambda: self._store.list_jobs(arguments)))
+
+    def queue_stats(self, *, scope: str) -> QueueStats:
+        arguments = requests.queue_stats(scope=scope)
+        return answers.queue_stats(self._ask(lambda: self._store.queue_stats(arguments)))
+
+    def reap(self, limit: int = 1000) -> Reaped:
+        arguments = requests.reap(limit)
+        return answers.reaped(self._ask(lambda: self._store.reap(arguments)))
+
+    def prune(
+        self, *, job_days: int = 30, keep_jobs: int = 500_000, attempt_days: int = 45, limit: int = 10_000
+    ) -> Pruned:
+        arguments = requests.prune(job_days, keep_jobs, attempt_days, limit)
+        return answers.pruned(self._ask(lambda: self._store.prune(arguments)))
+
+    def _claim(self, arguments: requests.Arguments, scope: str) -> ClaimAnswer:
+        answer = self._ask(
+            lambda: self._store.claim(arguments),
+            abandoned=lambda unseen: self._give_back(answers.claim_answer(unseen).claims, scope),
+        )
+        return answers.claim_answer(answer)
+
+    def _give_back(self, claims: tuple[Claim, ...], scope: str) -> None:
+        """Release jobs whose claim was cancelled while its answer was on the way: none of them ever started."""
+        if claims:
+            reason = "The call that claimed this job was cancelled before its answer arrived."
+            self.finish_many(
+                [FinishItem.released(claim, reason=reason, started=False) for claim in claims], scope=scope
+            )
+
+    def _ask(
+        self,
+        call: Callable[[], T],
+        abandoned: Callable[[T], object] | None = None,
+    ) -> T:
+        """Send a call that is safe to repeat; once more if its connection was lost."""
+        try:
+            return self._calls.run(call(), abandoned)
+        except Unavailable as error:
+            if not (self._retries and error.outcome_unknown):
+                raise
+        return self._calls.run(self._renewed(call), abandoned)
+
+    def _renewed(self, call: Callable[[], T]) -> T:
+        self._pool.renew()
+        return call()
+
+    def _request_id(self) -> str | None:
+        return uuid4().hex if self._retries else None

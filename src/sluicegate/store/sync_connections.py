@@ -1,0 +1,67 @@
+# Generated from store/async_connections.py by tools/unasync.py: change that file, then run it.
+"""Where calls get their connections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+import psycopg_pool
+from psycopg import Connection
+from psycopg_pool import ConnectionPool
+
+from sluicegate.store import faults
+from sluicegate.store.calls import SyncCalls
+from sluicegate.store.dsn import connect_arguments
+
+
+class SyncConnections(Protocol):
+    """Any source of connections for a store."""
+
+    def connection(self) -> AbstractContextManager[Connection]:
+        """A connection to make one call on."""
+
+
+class SyncPool:
+    """Between ``min_size`` and ``max_size`` connections in autocommit, without prepared statements.
+
+    That is all a pooler in transaction mode needs. ``timeout`` is how many seconds a call waits for a connection.
+    """
+
+    def __init__(self, dsn: str, calls: SyncCalls, *, min_size: int, max_size: int, timeout: float) -> None:
+        self._calls = calls
+        self._pool = ConnectionPool(
+            kwargs=connect_arguments(dsn),
+            min_size=min_size,
+            max_size=max_size,
+            timeout=timeout,
+            name="sluicegate",
+            open=False,
+        )
+
+    def open(self) -> None:
+        """Start connecting, in the background."""
+        self._pool.open()
+
+    def close(self) -> None:
+        """Close the connections. Doing it twice is fine."""
+        self._pool.close()
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """A connection of the pool. Raises Unavailable if none becomes free in time."""
+        try:
+            connection = self._pool.getconn()
+        except (psycopg_pool.PoolTimeout, psycopg_pool.PoolClosed) as error:
+            raise faults.from_pool(error) from error
+        self._calls.sent()
+        try:
+            yield connection
+        finally:
+            self._pool.putconn(connection)
+
+    def renew(self) -> None:
+        """Replace the connections that have died, as after a restart of the server."""
+        self._calls.sent()  # breaking the check off would lose the connections it holds
+        self._pool.check()
