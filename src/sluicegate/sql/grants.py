@@ -52,8 +52,12 @@ $roles$;
 """
 
 
-def grants_query(functions: Sequence[FunctionFile]) -> str:
-    """A query for the statements that are missing: none when every grant is as declared. Revokes come first."""
+def grants_query(functions: Sequence[FunctionFile], *, only_own: bool = True) -> str:
+    """A query for the statements that are missing: none when every grant is as declared. Revokes come first.
+
+    ``only_own`` leaves out what the current role does not own and could not grant.
+    """
+    owned = "pg_has_role(t.owner, 'USAGE')" if only_own else "true"
     declared = ", ".join(f"('{file.name}', 'sluicegate_{grantee}')" for file in functions for grantee in file.grants)
     wanted = f"values {declared}" if declared else "select null::text, null::text where false"
     return f"""\
@@ -114,7 +118,7 @@ select format('%s %s%s on %s %s %s', c.verb, lower(c.privilege), t.col, t.writte
 from changes c
 join things t on t.kind = c.kind and t.oid = c.oid and t.attnum = c.attnum
 join managed m on m.role = c.role
-where pg_has_role(t.owner, 'USAGE')
+where {owned}
 order by c.turn, t.kind, t.written, t.col, c.role, c.privilege"""
 
 
