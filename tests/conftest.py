@@ -5,7 +5,9 @@ A test marked ``both_versions`` runs on the embedded PostgreSQL and on Debian's 
 """
 
 import os
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -63,6 +65,14 @@ def test_run() -> TestRun:
 def server(test_run: TestRun, server_kind: str) -> Server:
     """The shared PostgreSQL this test runs on. Never stop it, and change no setting of the whole server."""
     return test_run.server(server_kind)
+
+
+@pytest.fixture
+def scratch(test_run: TestRun) -> Iterator[Path]:
+    """A directory for servers a test starts itself: short path, open to every account. Call their logs ``*.log``."""
+    place = test_run.scratch()
+    yield place
+    shutil.rmtree(place, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -42,5 +42,5 @@ def complaints() -> str:
             rows = connection.execute(_FAULTS).fetchall()
     finally:
         run.stop()
-        run.remove(keep_logs=False)
+        run.remove()
     return "\n".join(" ".join(str(value) for value in row if value is not None) for row in rows)

@@ -9,6 +9,7 @@ import json
 import os
 import pwd
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -132,6 +133,8 @@ def hold(place: Path, version: str, durable: bool) -> None:
     except subprocess.TimeoutExpired:
         server.send_signal(signal.SIGQUIT)
         server.wait()
+    for name in ("data", "binaries"):
+        shutil.rmtree(place / name, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ In a full run (``./dev test --all``) a skip is a failure, so that nothing is eve
 """
 
 import os
+import re
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -27,6 +28,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if not _is_worker(config):
         config.stash[_RUN] = TestRun.create()
+        _hide_the_developer(config.stash[_RUN].place)
+
+
+def _hide_the_developer(place: Path) -> None:
+    """No test, and no process a test starts, sees the settings or the data of the person who runs it."""
+    for name in list(os.environ):
+        ours = name.startswith("SLUICEGATE_") and not name.startswith("SLUICEGATE_TEST_")
+        libpq = re.fullmatch("PG[A-Z]+", name) is not None
+        if ours or libpq:
+            del os.environ[name]
+    for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        os.environ[name] = str(place / name.lower())
 
 
 def _is_worker(config: pytest.Config) -> bool:
@@ -81,8 +94,8 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
     # The directory of a passed test is gone after its teardown, and with it the logs of servers it started itself.
-    place = getattr(item, "funcargs", {}).get("tmp_path")
-    found = deadlocks(place) if isinstance(place, Path) else []
+    places = [getattr(item, "funcargs", {}).get(name) for name in ("tmp_path", "scratch")]
+    found = [line for place in places if isinstance(place, Path) for line in deadlocks(place)]
     yield
     assert not found, "\n".join(["a server that this test started had a deadlock:", *found])
 
@@ -96,7 +109,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     found = deadlocks(run.place)
     if found:
         _fail(session, "deadlocks in the logs of the test servers", "\n".join(found))
-    run.remove(keep_logs=session.testsfailed > 0 or bool(found))
+    if not session.testsfailed and not found:
+        run.remove()
 
 
 def _fail(session: pytest.Session, what: str, text: str) -> None:
@@ -135,8 +149,6 @@ def _report_not_run(reporter: TerminalReporter) -> None:
             reporter.write_line(f"{tool.name}: {count} test{'s' if count > 1 else ''}. To run them: {tool.remedy}")
     for line in sorted(set(others)):
         reporter.write_line(line)
-    if lacking and os.geteuid() != 0 and "root" not in lacking:
-        reporter.write_line("(run as an ordinary user; what only root can show was not run)")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -145,4 +157,4 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if run is not None:
         run.stop()
         if not any(run.place.rglob("*.log")):
-            run.remove(keep_logs=False)
+            run.remove()

@@ -1,7 +1,7 @@
 """What a bare machine may lack, how to tell, and what would allow it.
 
-A test says ``@requires("pgbouncer")``. Where the tool is missing the test does not run, and the end of the run names
-it together with the package that would allow it; in a full run it fails instead.
+A test says ``@requires("pgbouncer")``. Where the tool is missing the test does not run, and the end of the run
+names it together with the package that would allow it; in a full run it fails instead.
 """
 
 import functools
@@ -9,6 +9,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,6 +50,12 @@ def _can_mount_tmpfs() -> bool:
         return _runs("umount", place)
 
 
+def _reaches_package_index() -> bool:
+    with tempfile.TemporaryDirectory(prefix="sluicegate-index-") as place:
+        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
+        return _runs(*pip, "download", "--no-deps", "--no-cache-dir", "--dest", place, "iniconfig")
+
+
 def _second_user() -> bool:
     if os.geteuid() != 0:
         return False
@@ -75,6 +82,7 @@ TOOLS = (
         "apt-get install mount, and run as root where mounting is allowed (containers: CAP_SYS_ADMIN)",
         _can_mount_tmpfs,
     ),
+    Tool("package-index", "a network in which pip reaches a package index", _reaches_package_index),
     Tool("second-user", "apt-get install passwd, and run as root where the user nobody exists", _second_user),
 )
 
@@ -83,7 +91,8 @@ TOOLS = (
 def missing(name: str) -> Tool | None:
     """The tool if this machine lacks it, else None. Raises KeyError for a name that is not in ``TOOLS``."""
     tool = {tool.name: tool for tool in TOOLS}[name]
-    return None if tool.present() else tool
+    played = os.environ.get("SLUICEGATE_TEST_LACKS", "").split(",")
+    return None if tool.present() and name not in played else tool
 
 
 def requires(*names: str) -> pytest.MarkDecorator:

@@ -119,19 +119,20 @@ class TestRun:
             self._alive = None
         deadline = time.monotonic() + 30
         for pid_file in self.place.glob("*/holder.pid"):
-            while _is_running(int(pid_file.read_text())) and time.monotonic() < deadline:
+            while is_running(int(pid_file.read_text())) and time.monotonic() < deadline:
                 time.sleep(0.01)
 
-    def remove(self, *, keep_logs: bool) -> None:
-        for place in self.place.glob("*/ready.json"):
-            if keep_logs:
-                shutil.rmtree(place.parent / "data", ignore_errors=True)
-                shutil.rmtree(place.parent / "binaries", ignore_errors=True)
-        if not keep_logs:
-            shutil.rmtree(self.place, ignore_errors=True)
+    def scratch(self) -> Path:
+        """A new directory with a short path that every account may enter, unlike pytest's own."""
+        place = Path(tempfile.mkdtemp(prefix="s-", dir=self.place))
+        place.chmod(0o755)
+        return place
+
+    def remove(self) -> None:
+        shutil.rmtree(self.place, ignore_errors=True)
 
 
-def _is_running(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     try:
