@@ -1,0 +1,73 @@
+"""What ``import sluicegate`` promises: a short list of names, and that it costs next to nothing."""
+
+import subprocess
+import sys
+
+import pytest
+
+import sluicegate
+from sluicegate import errors
+
+
+def _python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_the_public_names_are_exactly_those_promised() -> None:
+    assert set(sluicegate.__all__) == {
+        *errors.__all__,
+        "Backoff",
+        "Claim",
+        "ClaimAnswer",
+        "Client",
+        "Enqueued",
+        "Finish",
+        "FinishItem",
+        "Heartbeat",
+        "Job",
+        "JobDetail",
+        "JobRow",
+        "Lease",
+        "NewJob",
+        "SyncClient",
+    }
+    assert sluicegate.__all__ == sorted(sluicegate.__all__)
+
+
+@pytest.mark.parametrize("name", sluicegate.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(sluicegate, name).__name__ == name
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = sluicegate.nonsense
+
+
+def test_errors_and_model_come_without_the_driver() -> None:
+    code = (
+        "import sys, sluicegate, sluicegate.errors, sluicegate.ops.validate, sluicegate.ops.requests;"
+        "sluicegate.NewJob('q'); sluicegate.InvalidArgument('x');"
+        "print([name for name in ('psycopg', 'asyncio') if name in sys.modules])"
+    )
+    assert _python(code) == "[]"
+
+
+def test_importing_the_package_takes_under_50_milliseconds() -> None:
+    code = "import time; t = time.perf_counter(); import sluicegate; print(time.perf_counter() - t)"
+    assert min(float(_python(code)) for _ in range(5)) < 0.05
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_every_error_says_what_happened_and_what_to_do_next(name: str) -> None:
+    kind: type[errors.SluicegateError] = getattr(errors, name)
+    error = kind("It broke.", next_step="Mend it.")
+    assert str(error) == "It broke. Mend it."
+    said = error.to_dict()
+    assert (said["code"], said["message"], said["next_step"]) == (kind.code, "It broke.", "Mend it.")
+    assert f"{name} " in (errors.__doc__ or "")
+
+
+def test_error_codes_are_distinct() -> None:
+    kinds = [getattr(errors, name) for name in errors.__all__]
+    assert len({kind.code for kind in kinds}) == len(kinds)
