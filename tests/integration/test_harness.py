@@ -23,7 +23,7 @@ RUN_OF_ITS_OWN = [sys.executable, "-m", "pytest", "-p", "tests.support.reporting
 
 def run_tests(place: Path, text: str, **environment: str) -> subprocess.CompletedProcess[str]:
     (place / "test_inner.py").write_text(text)
-    (place / "pytest.ini").write_text("[pytest]\nmarkers = requires\n")
+    (place / "pytest.ini").write_text("[pytest]\nmarkers = requires\nasyncio_default_fixture_loop_scope = function\n")
     return subprocess.run(
         [*RUN_OF_ITS_OWN, str(place / "pytest.ini"), "--import-mode=importlib", str(place)],
         cwd=ROOT,
@@ -185,5 +185,6 @@ def test_killing_the_runner_leaves_no_server_behind(tmp_path: Path) -> None:
     runner.wait()
     eventually(lambda: not is_running(int(pid)), "the server ends")
     eventually(lambda: not Path(place, "data").exists(), "its data directory is removed")
+    eventually(lambda: not Path(place, "binaries").exists(), "its copy of the binaries is removed")
     shutil.rmtree(Path(place).parent)
     assert time.monotonic() - began < 30

@@ -2,10 +2,23 @@
 
 import os
 import pwd
-import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+NOT_IN_A_CLONE = {
+    ".git",
+    ".venv",
+    ".venv.lock",
+    "__pycache__",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".pytest_cache",
+    ".hypothesis",
+    ".import_linter_cache",
+    "build",
+    "dist",
+}
 
 
 def ordinary_user() -> pwd.struct_passwd:
@@ -28,13 +41,10 @@ def give(place: Path, account: pwd.struct_passwd) -> None:
         os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)
 
 
-def repository_files(root: Path) -> list[Path]:
-    """What a clone of the repository would hold, as paths relative to ``root``."""
-    listed = subprocess.run(
-        ["git", "-c", f"safe.directory={root}", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=root,
-        capture_output=True,
-        check=True,
-    )
-    names: Sequence[str] = listed.stdout.decode().split("\0")
-    return [Path(name) for name in names if name and (root / name).is_file()]
+def repository_files(root: Path) -> Iterator[Path]:
+    """What a clone of the repository would hold, relative to ``root``; git itself may be missing here."""
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in NOT_IN_A_CLONE]
+        for name in names:
+            if name not in NOT_IN_A_CLONE and not name.endswith(".pyc"):
+                yield Path(folder, name).relative_to(root)
