@@ -20,6 +20,8 @@ LINTED = ("src", "tests", "bench", "tools", "dev")
 TYPED = ("src", "tests/support", "tests/conftest.py", "bench", "tools", "dev")
 WORKERS = 3
 
+Run = Callable[[], str]
+
 
 class CannotRun(Exception):
     """This machine lacks something; the text says what would allow the check."""
@@ -30,7 +32,7 @@ class Check:
     """``run`` returns the complaints, empty if there are none; it raises CannotRun where it cannot judge."""
 
     name: str
-    run: Callable[[], str]
+    run: Run
 
 
 @dataclass(frozen=True)
