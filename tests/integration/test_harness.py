@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from sluicegate import Client
 from tests.support.servers import ROOT, Server, is_running
 from tests.support.waiting import eventually, eventually_async
 
@@ -188,3 +189,9 @@ def test_killing_the_runner_leaves_no_server_behind(tmp_path: Path) -> None:
     eventually(lambda: not Path(place, "binaries").exists(), "its copy of the binaries is removed")
     shutil.rmtree(Path(place).parent)
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.both_versions
+async def test_the_client_works_on_the_tests_own_database(client: Client, db: psycopg.AsyncConnection[Any]) -> None:
+    job = await client.enqueue("letters", {"to": "you"})
+    assert await (await db.execute("select id, state from sluicegate.job")).fetchall() == [(job.id, "pending")]
