@@ -28,7 +28,7 @@ class Heartbeat(Record):
 
     job_id: int
     status: CallStatus
-    lease_expires_at: datetime | None
-    cancelled: bool
     server_time: datetime
+    lease_expires_at: datetime | None = None
+    cancelled: bool = False
     message: str | None = None

@@ -28,8 +28,6 @@ _AGAIN = "Try again after a short wait."
 
 # What PostgreSQL raises when a schema or a function that this library calls is not there.
 _NOT_THERE = {"3F000", "42883", "42P01", "42703"}
-# States in which the server is there, but refuses this connection until someone changes something.
-_REFUSED_FOR_GOOD = {"3D000", "28000", "28P01", "42501"}
 
 
 def refusal(sqlstate: str, message: str, *, field: str | None, hint: str | None) -> SluicegateError:
@@ -79,10 +77,10 @@ def from_connect(error: Exception) -> SluicegateError:
             field="dsn",
             next_step="Write postgresql://user:password@host:port/database, or host=… dbname=…, special characters quoted.",
         )
-    sqlstate = getattr(error, "sqlstate", None)
+    tried = str(error).count("\n- host:")  # a line of its own for each, when there were several
+    more = f" ({tried} addresses were tried)" if tried else ""
     return Unavailable(
-        f"Cannot connect to PostgreSQL: {first_line(error)}.",
-        retriable=sqlstate not in _REFUSED_FOR_GOOD,
+        f"Cannot connect to PostgreSQL: {first_line(error).removeprefix('connection failed: ')}{more}.",
         next_step=f"Check the DSN and that the server runs. {_DOCTOR}",
     )
 
