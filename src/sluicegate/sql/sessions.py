@@ -11,10 +11,10 @@ __all__ = ["DESCRIBE", "SnapshotHolder", "hidden_sessions", "lock_holder", "snap
 
 # A session in words. "a" is its pg_stat_activity row; what the reader may not see of it is left out.
 DESCRIBE = """\
-format('pid %s (%s)', a.pid, concat_ws(', ',
+('pid ' || a.pid || ' (' || concat_ws(', ',
     'application "' || nullif(a.application_name, '') || '"', 'role ' || a.usename,
     a.state || coalesce(' for ' || round(extract(epoch from clock_timestamp() - a.state_change)) || ' s', ''),
-    'transaction open for ' || round(extract(epoch from clock_timestamp() - a.xact_start)) || ' s'))"""
+    'transaction open for ' || round(extract(epoch from clock_timestamp() - a.xact_start)) || ' s') || ')')"""
 
 _LOCK_HOLDER = f"""\
 select {DESCRIBE}

@@ -46,6 +46,8 @@ _INDEX = re.compile(
     r"create\s+(unique\s+)?index\s+concurrently\s+(?P<guard>if\s+not\s+exists\s+)?(?P<name>[a-z_][a-z0-9_]*)\s",
     re.IGNORECASE,
 )
+_CONCURRENT = re.compile(r"(create (unique )?index|drop index|reindex .*?|refresh materialized view) concurrently\b")
+_TRANSACTION = re.compile(r"(begin|start transaction|commit|end|rollback|abort|savepoint|prepare transaction)\b")
 # The words that may follow the arguments and the return type of a function.
 _ATTRIBUTES = frozenset(
     [
@@ -189,14 +191,23 @@ def _migration(path: Path) -> MigrationFile:
             )
         case _:
             raise BadSource(path, f"its phase is {phase!r}, not pre or post")
-    if not found.transactional:
-        for statement in found.statements:
-            index = _INDEX.match(_plain(tokens(statement)))
-            if index is not None and index["guard"] is None:
-                raise BadSource(
-                    path, f"index {index['name']} lacks 'if not exists', so a killed run could not be resumed"
-                )
+    for statement in found.statements:
+        fault = _fault(found, _plain(tokens(statement)).lower())
+        if fault is not None:
+            raise BadSource(path, fault)
     return found
+
+
+def _fault(file: MigrationFile, statement: str) -> str | None:
+    if _TRANSACTION.match(statement):
+        return f"'{statement[:40]}' would end the transaction that applies it"
+    if not file.transactional:
+        index = _INDEX.match(statement)
+        if index is not None and index["guard"] is None:
+            return f"index {index['name']} lacks 'if not exists', so a killed run could not be resumed"
+    elif _CONCURRENT.match(statement):
+        return "'concurrently' cannot run in a transaction; mark the file '-- nontransactional'"
+    return None
 
 
 def _function(path: Path) -> FunctionFile:
