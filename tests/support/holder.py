@@ -138,4 +138,5 @@ def hold(place: Path, version: str, durable: bool) -> None:
 
 
 if __name__ == "__main__":
+    os.umask(0o022)
     hold(Path(sys.argv[1]), sys.argv[2], sys.argv[3] == "durable")

@@ -89,6 +89,7 @@ class TestRun:
         version, _, durability = kind.partition("-")
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
+        place.chmod(0o755)
         with (place / "holder.txt").open("wb") as output:
             holder = subprocess.Popen(
                 [sys.executable, "-m", "tests.support.holder", str(place), version, durability],
