@@ -14,20 +14,21 @@ declare
     v_queue bigint;
 begin
     foreach v_queue in array coalesce(p_queues, '{}') loop
-        exit when cardinality(v_ids) >= p_n;
-        select v_ids || coalesce(array_agg(l.id) filter (where l.open), '{}'), array_agg(l.id) filter (where not l.open)
-        into v_ids, v_spent
-        from (
-            select j.id, j.attempt < j.max_attempts and j.cancel_requested_at is null as open
-            from sluicegate.job j
-            where j.queue_id = v_queue and j.state = 'claimed' and j.lease_expires_at <= p_now
-            order by j.lease_expires_at
-            limit p_n - cardinality(v_ids)
-            for no key update skip locked
-        ) l;
-        if v_spent is not null then
+        loop
+            exit when cardinality(v_ids) >= p_n;
+            select v_ids || coalesce(array_agg(l.id) filter (where l.open), '{}'), array_agg(l.id) filter (where not l.open)
+            into v_ids, v_spent
+            from (
+                select j.id, j.attempt < j.max_attempts and j.cancel_requested_at is null as open
+                from sluicegate.job j
+                where j.queue_id = v_queue and j.state = 'claimed' and j.lease_expires_at <= p_now and j.id <> all (v_ids)
+                order by j.lease_expires_at
+                limit p_n - cardinality(v_ids)
+                for no key update skip locked
+            ) l;
+            exit when v_spent is null;
             perform sluicegate.end_lapsed(v_spent, p_now);
-        end if;
+        end loop;
     end loop;
     if cardinality(v_ids) < p_n and p_queues is not null then
         v_ids := v_ids || sluicegate.ready(p_queues, p_classes, p_n - cardinality(v_ids), p_now);

@@ -1,5 +1,5 @@
 -- The committed act of taking jobs, with the finishes of earlier ones: see decision 0003 for the order of its
--- steps. Job, attempt and lease commit together. Locks: request ids in order; finished jobs by id; candidates
+-- steps. Job, attempt and lease commit together. Locks: request ids in order; jobs to finish or replay by id; candidates
 -- with SKIP LOCKED, so no claim waits for another. Raises SG004 unless READ COMMITTED; a fault of one request is
 -- an error in its response when the call carries anything else, so that the rest stands.
 -- grants: worker
@@ -10,12 +10,13 @@ set search_path = sluicegate, pg_temp
 set lock_timeout = '10s'
 as $$
 declare
+    v_finishes jsonb := coalesce(p_finished, '[]');
     v_request jsonb;
     v_response jsonb;
     v_responses jsonb := '[]';
     v_finished jsonb := '[]';
-    v_alone boolean;
-    v_key bigint;
+    v_late integer[] := '{}';
+    v_ord integer;
     v_code text;
     v_message text;
     v_field text;
@@ -26,36 +27,39 @@ begin
         perform sluicegate.refuse('SG001', 'requests', 'A claim takes an array of at most 100 requests.',
             'Send [{"queues": ["name"], "n": 1}].');
     end if;
-    for v_key in
-        select distinct sluicegate.request_key(sluicegate.scope_id(r ->> 'scope'), r ->> 'request_id')
-        from jsonb_array_elements(p_requests) r
-        where r ->> 'request_id' is not null
-        order by 1
-    loop
-        perform pg_advisory_xact_lock(v_key);
-    end loop;
+    if jsonb_typeof(v_finishes) <> 'array' or jsonb_array_length(v_finishes) > 10000 then
+        perform sluicegate.refuse('SG001', 'finished', 'finished is an array of at most 10,000 items.',
+            'Send [{"job_id": 1, "lease_token": "…", "outcome": "completed"}].');
+    end if;
+    if v_finishes = '[]' and jsonb_array_length(p_requests) = 1 then
+        return jsonb_build_object('responses', jsonb_build_array(sluicegate.claim_request(p_requests -> 0, p_worker)),
+            'finished', '[]'::jsonb, 'server_time', sluicegate.clock());
+    end if;
 
-    if p_finished <> '[]' then
-        v_finished := sluicegate.finish(p_finished);
+    if jsonb_path_exists(p_requests, '$[*].request_id ? (@ != null)') then
+        v_late := sluicegate.claim_locks(p_requests, v_finishes);
     end if;
-    v_alone := p_finished = '[]' and jsonb_array_length(p_requests) = 1;
-    if v_alone then
-        v_responses := jsonb_build_array(sluicegate.claim_request(p_requests -> 0, p_worker));
-    else
-        for v_request in select r from jsonb_array_elements(p_requests) r loop
-            begin
-                v_response := sluicegate.claim_request(v_request, p_worker);
-            exception
-                when others then
-                    get stacked diagnostics v_code = returned_sqlstate, v_message = message_text,
-                        v_field = pg_exception_detail, v_hint = pg_exception_hint;
-                    v_response := jsonb_build_object('claims', '[]'::jsonb, 'deferred', '[]'::jsonb, 'empty', false,
-                        'gone', '[]'::jsonb, 'replayed', false, 'error', jsonb_build_object(
-                            'sqlstate', v_code, 'message', v_message, 'field', nullif(v_field, ''), 'hint', nullif(v_hint, '')));
-            end;
-            v_responses := v_responses || jsonb_build_array(v_response);
-        end loop;
+    if v_finishes <> '[]' then
+        v_finished := sluicegate.finish(v_finishes);
     end if;
+    for v_request, v_ord in select r, ord from jsonb_array_elements(p_requests) with ordinality as x(r, ord) loop
+        begin
+            if v_ord = any (v_late) then
+                perform sluicegate.refuse('55P03', null, 'Another call with this request_id, or on its jobs, is still running.',
+                    'Repeat the request after a short wait.');
+            end if;
+            v_response := sluicegate.claim_request(v_request, p_worker);
+        exception
+            when others then
+                get stacked diagnostics v_code = returned_sqlstate, v_message = message_text,
+                    v_field = pg_exception_detail, v_hint = pg_exception_hint;
+                v_response := jsonb_build_object('claims', '[]'::jsonb, 'deferred', '[]'::jsonb, 'empty', false,
+                    'gone', '[]'::jsonb, 'replayed', false, 'error', jsonb_build_object(
+                        'sqlstate', v_code, 'message', v_message, 'hint', nullif(v_hint, ''),
+                        'field', case when v_code like 'SG%' then nullif(v_field, '') end));
+        end;
+        v_responses := v_responses || jsonb_build_array(v_response);
+    end loop;
     return jsonb_build_object('responses', v_responses, 'finished', v_finished, 'server_time', sluicegate.clock());
 end
 $$;

@@ -13,7 +13,7 @@ as $$
 declare
     v_scope_id bigint := sluicegate.scope_id(p_scope);
     v_lease integer := sluicegate.lease_seconds(to_jsonb(p_lease_seconds), v_scope_id);
-    v_body jsonb := jsonb_build_object('job_id', p_job_id);
+    v_body jsonb := jsonb_build_object('job_id', p_job_id, 'lease_seconds', p_lease_seconds);
     v_kept jsonb;
     v_now timestamptz;
     v_job sluicegate.job;

@@ -1,6 +1,6 @@
 -- Up to p_n due jobs in the order of priority, due time, id over all queues and classes asked, locked with SKIP LOCKED.
 -- One stream (queue, class) without a due scheduled job is one ordered index scan; otherwise the heads of the streams are
--- merged (ready_merged). Starts at the hints of ready_from; what they hide is looked for before "nothing" is said.
+-- merged (ready_merged). Starts at the hints of ready_from; what they hide is looked for when too little was found.
 -- grants: none
 create or replace function sluicegate.ready(p_queues bigint[], p_classes text[], p_n integer, p_now timestamptz)
 returns bigint[]
@@ -15,7 +15,7 @@ declare
     v_hints boolean := exists (
         select from sluicegate.ready_cursor c
         where c.queue_id = any (p_queues) and c.class = any (p_classes)
-            and c.looked_at > clock_timestamp() - interval '1 second'
+            and c.looked_at between clock_timestamp() - interval '1 second' and clock_timestamp()
     );
     v_began timestamptz := clock_timestamp();
 begin
@@ -34,7 +34,7 @@ begin
         else
             v_ids := sluicegate.ready_merged(p_queues, p_classes, p_n, p_now, v_hints);
         end if;
-        exit when cardinality(v_ids) > 0 or not v_hints;
+        exit when cardinality(v_ids) >= p_n or not v_hints;
         v_hints := false;
     end loop;
     if not v_hints and clock_timestamp() - v_began > interval '2 ms' then

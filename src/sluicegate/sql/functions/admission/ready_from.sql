@@ -12,7 +12,7 @@ begin
     if p_hints then
         select c.priority, c.run_at, c.id into priority, run_at, id
         from sluicegate.ready_cursor c
-        where c.queue_id = p_queue_id and c.class = p_class and c.looked_at > clock_timestamp() - interval '1 second';
+        where c.queue_id = p_queue_id and c.class = p_class and c.looked_at between clock_timestamp() - interval '1 second' and clock_timestamp();
     end if;
     if id is null then
         priority := -32768;

@@ -40,7 +40,8 @@ begin
         from (
             select j.id
             from sluicegate.job j
-            where j.id = any (v_heads) and j.id <> all (v_ids) and j.state in ('pending', 'scheduled')
+            where j.id = any (v_heads) and j.id <> all (v_ids)
+                and (j.state = 'pending' or j.state = 'scheduled' and j.run_at <= p_now)
             order by j.priority, j.run_at, j.id
             limit p_n - cardinality(v_ids)
             for no key update skip locked

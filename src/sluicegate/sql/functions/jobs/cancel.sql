@@ -29,7 +29,7 @@ begin
         v_state := 'cancelled';
     elsif v_state = 'claimed' then
         update sluicegate.job j
-        set cancel_requested_at = coalesce(j.cancel_requested_at, v_now), error = p_reason
+        set cancel_requested_at = coalesce(j.cancel_requested_at, v_now), error = coalesce(p_reason, j.error)
         where j.id = p_job_id
         returning j.lease_expires_at <= v_now into v_lapsed;
         if v_lapsed then

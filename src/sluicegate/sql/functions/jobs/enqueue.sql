@@ -18,6 +18,7 @@ create or replace function sluicegate.enqueue(
 ) returns jsonb
 language sql security definer
 set search_path = sluicegate, pg_temp
+set timezone = 'UTC'
 as $$
 select sluicegate.insert_jobs(
     jsonb_build_array(jsonb_build_object(

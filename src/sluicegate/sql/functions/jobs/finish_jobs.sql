@@ -8,12 +8,13 @@ set search_path = sluicegate, pg_temp
 set enable_seqscan = off
 as $$
 declare
-    v_ids bigint[] := array(select distinct (e ->> 'job_id')::bigint from jsonb_array_elements(p_items) e);
+    v_ids bigint[];
     v_now timestamptz;
     v_answer jsonb;
     v_requeued bigint[];
 begin
     perform sluicegate.check_finish(p_items);
+    v_ids := array(select distinct (e ->> 'job_id')::bigint from jsonb_array_elements(p_items) e);
     perform 1 from sluicegate.job j where j.id = any (v_ids) order by j.id for no key update;
     v_now := sluicegate.clock();
 

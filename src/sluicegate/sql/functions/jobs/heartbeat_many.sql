@@ -17,10 +17,10 @@ begin
     perform 1 from sluicegate.job j where j.id = any (v_ids) and j.scope_id = v_scope_id order by j.id for no key update;
     v_now := sluicegate.clock();
     with item as materialized (
-        select i.ord, i.job_id, sha256(convert_to(i.lease_token, 'UTF8')) as token_hash, i.lease_seconds,
+        select i.ord, i.job_id, sha256(convert_to(i.lease_token, 'UTF8')) as token_hash, i.lease_seconds::integer as lease_seconds,
             coalesce(i.shorten, false) as shorten, i.note
         from rows from (jsonb_to_recordset(p_items) as (
-            job_id bigint, lease_token text, lease_seconds integer, shorten boolean, note text
+            job_id bigint, lease_token text, lease_seconds numeric, shorten boolean, note text
         )) with ordinality as i(job_id, lease_token, lease_seconds, shorten, note, ord)
     ), held as materialized (
         select distinct on (j.id) i.*, v_now + make_interval(secs => coalesce(i.lease_seconds, j.lease_seconds)) as until
@@ -30,7 +30,9 @@ begin
     ), renewed as (
         update sluicegate.job j
         set lease_expires_at = case when h.shorten then h.until else greatest(j.lease_expires_at, h.until) end,
-            lease_seconds = coalesce(h.lease_seconds, j.lease_seconds), note = coalesce(h.note, j.note)
+            lease_seconds = case when h.shorten then coalesce(h.lease_seconds, j.lease_seconds)
+                else greatest(h.lease_seconds, j.lease_seconds) end,
+            note = coalesce(h.note, j.note)
         from held h
         where j.id = h.job_id and j.id = any (v_ids)
         returning j.id, h.token_hash, j.lease_expires_at, j.cancel_requested_at is not null as cancelled

@@ -17,6 +17,7 @@ declare
     v_faults text[];
     v_keys text[];
     v_answer jsonb;
+    v_freed boolean;
 begin
     if p_request_id is not null then
         v_answer := sluicegate.request_replay(v_scope_id, p_request_id, 'enqueue', p_jobs);
@@ -36,11 +37,13 @@ begin
 
     with item as materialized (
         select x.*, u.queue_id, p.id as known_parent, n.now,
-            coalesce(x.priority, p.priority, 10) as rank, coalesce(x.run_at, n.now) as due,
+            coalesce(x.priority, p.priority, 10) as rank,
+            case when x.run_at is null then n.now else sluicegate.moment(x.run_at) end as due,
             case when x.tags is null or jsonb_typeof(x.tags) <> 'array' then '{}'
-                else array(select jsonb_array_elements_text(x.tags)) end as tag_list
+                else array(select case when jsonb_typeof(t) = 'string' then t #>> '{}' end from jsonb_array_elements(x.tags) t)
+            end as tag_list
         from rows from (jsonb_to_recordset(p_jobs) as (
-                queue text, payload jsonb, kind text, title text, priority numeric, run_at timestamptz, dedup_key text,
+                queue text, payload jsonb, kind text, title text, priority numeric, run_at jsonb, dedup_key text,
                 tags jsonb, parent_id bigint, max_attempts numeric, backoff jsonb
             )) with ordinality as x(
                 queue, payload, kind, title, priority, run_at, dedup_key, tags, parent_id, max_attempts, backoff, ord
@@ -54,7 +57,7 @@ begin
                 when octet_length(i.kind) > 128 then 'kind'
                 when octet_length(i.title) > 512 then 'title'
                 when i.rank <> trunc(i.rank) or i.rank not between -32768 and 32767 then 'priority'
-                when i.due not between '0001-01-01 00:00:00+00' and '9999-12-31 23:59:59.999999+00' then 'run_at'
+                when i.due is null then 'run_at'
                 when octet_length(i.dedup_key) not between 1 and 512 then 'dedup_key'
                 when jsonb_typeof(i.tags) not in ('array', 'null') or cardinality(i.tag_list) > 32
                     or exists (select from unnest(i.tag_list) t where t is null or octet_length(t) not between 1 and 64)
@@ -95,18 +98,25 @@ begin
                     jsonb_build_object('id', t.id, 'created', true, 'state', t.state, 'queue', t.queue)
                 when j.id is not null then
                     jsonb_build_object('id', j.id, 'created', false, 'state', j.state, 'queue', q.name)
-                -- The job in the way ended between the two statements: its key is free again.
-                else sluicegate.insert_jobs(jsonb_build_array(p_jobs -> (t.ord - 1)::integer), null, p_scope, p_field)
-                    -> 'jobs' -> 0
             end
             order by t.ord
-        ))
-    into v_answer
+        )), bool_or(t.id is null and j.id is null)
+    into v_answer, v_freed
     from unnest(v_ids, v_states, v_names, v_keys) with ordinality as t(id, state, queue, key, ord)
     left join sluicegate.job j on t.id is null and j.scope_id = v_scope_id and j.dedup_key = t.key
         and j.state in ('scheduled', 'pending', 'claimed')
     left join sluicegate.queue q on q.id = j.queue_id;
-
+    if v_freed and cardinality(v_keys) = 1 then
+        -- The job in the way ended between the two statements: its key is free again.
+        v_answer := sluicegate.insert_jobs(p_jobs, null, p_scope, p_field);
+    elsif v_freed then
+        -- Among many it is not added alone, out of order: enqueue_many starts again.
+        perform sluicegate.refuse('SG0DK', 'dedup_key', 'A job with one of these dedup keys has just ended.', 'Enqueue again.');
+    elsif exists (select from sluicegate.ready_cursor c where c.queue_id = any (v_queue_ids)
+        and c.looked_at > clock_timestamp() - interval '1 second')
+    then
+        perform sluicegate.ready_below(v_ids);
+    end if;
     if p_request_id is not null then
         perform sluicegate.request_keep(v_scope_id, p_request_id, 'enqueue', p_jobs, v_answer);
     end if;

@@ -14,8 +14,6 @@ begin
         begin
             v_field := 'priority';
             perform (v_job ->> 'priority')::numeric;
-            v_field := 'run_at';
-            perform (v_job ->> 'run_at')::timestamptz;
             v_field := 'parent_id';
             perform (v_job ->> 'parent_id')::bigint;
             v_field := 'max_attempts';

@@ -17,12 +17,18 @@ declare
     v_requests bigint;
     v_late bigint;
 begin
-    if p_attempt_days < 32 then
-        perform sluicegate.refuse('SG001', 'attempt_days', 'Attempts are the ledger of every window and are kept for at least 32 days.',
-            'Use 32 or more.');
+    if p_job_days is null or p_job_days not between 0 and 36500 then
+        perform sluicegate.refuse('SG001', 'job_days', 'Finished jobs are kept for 0 to 36,500 days.', 'Use 30 if unsure.');
     end if;
-    if p_job_days < 0 or p_keep_jobs < 0 or p_limit not between 1 and 1000000 then
-        perform sluicegate.refuse('SG001', 'limit', 'A retention cannot be negative; a batch is 1 to 1,000,000 rows.', 'Correct it.');
+    if p_keep_jobs is null or p_keep_jobs < 0 then
+        perform sluicegate.refuse('SG001', 'keep_jobs', 'The number of finished jobs to keep cannot be negative.', 'Use 500000 if unsure.');
+    end if;
+    if p_attempt_days is null or p_attempt_days not between 32 and 36500 then
+        perform sluicegate.refuse('SG001', 'attempt_days', 'Attempts are the ledger of every window and are kept for at least 32 days.',
+            'Use 32 to 36500.');
+    end if;
+    if p_limit is null or p_limit not between 1 and 1000000 then
+        perform sluicegate.refuse('SG001', 'limit', 'One call deletes up to 1 to 1,000,000 rows of a kind.', 'Use 10000 if unsure.');
     end if;
 
     with old as (
@@ -84,7 +90,9 @@ begin
     delete from sluicegate.request r where r.ctid = any (array(
         select o.ctid from sluicegate.request o where o.created_at < v_now - interval '24 hours' limit p_limit for update skip locked));
     get diagnostics v_requests = row_count;
-    delete from sluicegate.late_call l where l.last_at < v_now - make_interval(days => p_attempt_days);
+    delete from sluicegate.late_call l where l.ctid = any (array(
+        select o.ctid from sluicegate.late_call o where o.last_at < v_now - make_interval(days => p_attempt_days)
+        limit p_limit for update skip locked));
     get diagnostics v_late = row_count;
     return jsonb_build_object('jobs', v_jobs + v_surplus, 'attempts', v_attempts, 'requests', v_requests, 'late_calls', v_late);
 end

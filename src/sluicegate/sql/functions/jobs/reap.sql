@@ -1,5 +1,5 @@
 -- Ends lapsed claims: back to pending, a dead letter at the attempt cap, or cancelled. The claim does not depend on it;
--- it keeps figures honest where nobody claims. SKIP LOCKED: never waits. At most p_limit jobs.
+-- it keeps figures honest where nobody claims. SKIP LOCKED: never waits. At most p_limit jobs. Raises SG001.
 -- grants: worker
 create or replace function sluicegate.reap(p_limit integer default 1000) returns jsonb
 language plpgsql security definer
@@ -11,6 +11,9 @@ declare
     v_ids bigint[];
     v_ended record;
 begin
+    if p_limit is null or p_limit not between 1 and 100000 then
+        perform sluicegate.refuse('SG001', 'limit', 'One call reaps 1 to 100,000 jobs.', 'Call it again for more.');
+    end if;
     select array_agg(l.id) into v_ids
     from (
         select j.id

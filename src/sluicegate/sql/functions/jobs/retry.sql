@@ -20,22 +20,28 @@ begin
         return jsonb_build_object('job_id', p_job_id, 'status', 'conflict', 'state', v_job.state, 'message', format(
             'Job %s is %s: only a failed, cancelled or scheduled job can be retried now.', p_job_id, v_job.state));
     end if;
-    begin
-        update sluicegate.job j
-        set state = 'pending', run_at = sluicegate.clock(), attempt = 0, result = null, error = null, finished_at = null,
-            cancel_requested_at = null
-        where j.id = p_job_id;
-    exception
-        when unique_violation then
-            select j.id into v_other
-            from sluicegate.job j
-            where j.scope_id = v_scope_id and j.dedup_key = v_job.dedup_key
-                and j.state in ('scheduled', 'pending', 'claimed');
-            return jsonb_build_object('job_id', p_job_id, 'status', 'conflict', 'state', v_job.state,
-                'conflicting_job_id', v_other, 'message', format(
-                    'Job %s was not retried: live job %s has the same dedup_key %L. Cancel that one first, or let it run.',
-                    p_job_id, v_other, v_job.dedup_key));
-    end;
+    loop
+        begin
+            update sluicegate.job j
+            set state = 'pending', run_at = sluicegate.clock(), attempt = 0, result = null, error = null, finished_at = null,
+                cancel_requested_at = null
+            where j.id = p_job_id;
+            exit;
+        exception
+            when unique_violation then
+                select j.id into v_other
+                from sluicegate.job j
+                where j.scope_id = v_scope_id and j.dedup_key = v_job.dedup_key
+                    and j.state in ('scheduled', 'pending', 'claimed');
+                -- Not found: it has just ended, and the key is free again.
+                if found then
+                    return jsonb_build_object('job_id', p_job_id, 'status', 'conflict', 'state', v_job.state,
+                        'conflicting_job_id', v_other, 'message', format(
+                            'Job %s was not retried: live job %s has the same dedup_key %L. Cancel that one first, or let it run.',
+                            p_job_id, v_other, v_job.dedup_key));
+                end if;
+        end;
+    end loop;
     perform sluicegate.ready_below(array[p_job_id]);
     return jsonb_build_object('job_id', p_job_id, 'status', 'ok', 'state', 'pending', 'message', null);
 end
