@@ -311,6 +311,10 @@ class Client:
         """How many jobs each queue has in each state."""
         return await self._ops.queue_stats(scope=self.scope)
 
+    async def server_time(self) -> datetime:
+        """The time by the database's clock, which alone decides what is due."""
+        return await self._ops.server_time()
+
     async def reap(self, *, limit: int = 1000) -> Reaped:
         """End up to ``limit`` claims whose lease has lapsed. Claims do not need it; it keeps the figures honest."""
         return await self._ops.reap(limit)

@@ -309,6 +309,10 @@ class SyncClient:
         """How many jobs each queue has in each state."""
         return self._ops.queue_stats(scope=self.scope)
 
+    def server_time(self) -> datetime:
+        """The time by the database's clock, which alone decides what is due."""
+        return self._ops.server_time()
+
     def reap(self, *, limit: int = 1000) -> Reaped:
         """End up to ``limit`` claims whose lease has lapsed. Claims do not need it; it keeps the figures honest."""
         return self._ops.reap(limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from sluicegate.errors import Conflict, InvalidArgument, NotFound
@@ -21,6 +22,7 @@ from sluicegate.model import (
     Reaped,
     Retried,
 )
+from sluicegate.model._record import instant
 from sluicegate.store.faults import refusal
 
 Answer = Mapping[str, Any]
@@ -99,6 +101,10 @@ def job_detail(answer: Answer) -> JobDetail:
 
 def queue_stats(answer: Answer) -> QueueStats:
     return QueueStats.from_dict(answer)
+
+
+def server_time(answer: str) -> datetime:
+    return instant(answer)
 
 
 def _granted(answer: Answer) -> Answer:

@@ -206,6 +206,9 @@ class AsyncOps:
         arguments = requests.queue_stats(scope=scope)
         return answers.queue_stats(await self._ask(lambda: self._store.queue_stats(arguments)))
 
+    async def server_time(self) -> datetime:
+        return answers.server_time(await self._ask(self._store.clock))
+
     async def reap(self, limit: int = 1000) -> Reaped:
         arguments = requests.reap(limit)
         return answers.reaped(await self._ask(lambda: self._store.reap(arguments)))

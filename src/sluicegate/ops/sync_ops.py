@@ -205,6 +205,9 @@ class SyncOps:
         arguments = requests.queue_stats(scope=scope)
         return answers.queue_stats(self._ask(lambda: self._store.queue_stats(arguments)))
 
+    def server_time(self) -> datetime:
+        return answers.server_time(self._ask(self._store.clock))
+
     def reap(self, limit: int = 1000) -> Reaped:
         arguments = requests.reap(limit)
         return answers.reaped(self._ask(lambda: self._store.reap(arguments)))

@@ -69,6 +69,9 @@ class AsyncStore:
     async def queue_stats(self, arguments: Arguments) -> Answer:
         return await self._call(statements.QUEUE_STATS, arguments)
 
+    async def clock(self) -> Answer:
+        return await self._call(statements.CLOCK, {})
+
     async def _call(self, statement: str, arguments: Arguments) -> Answer:
         async with self._connections.connection() as connection:
             try:

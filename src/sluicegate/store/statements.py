@@ -73,6 +73,7 @@ LIST_JOBS = _call(
 )
 GET_JOB = _call("get_job", job_id="bigint", attempts_limit="integer", scope="text")
 QUEUE_STATS = _call("queue_stats", scope="text")
+CLOCK = "select to_jsonb(sluicegate.clock())::text"
 
 
 def decode(text: str) -> Any:

@@ -70,6 +70,9 @@ class SyncStore:
     def queue_stats(self, arguments: Arguments) -> Answer:
         return self._call(statements.QUEUE_STATS, arguments)
 
+    def clock(self) -> Answer:
+        return self._call(statements.CLOCK, {})
+
     def _call(self, statement: str, arguments: Arguments) -> Answer:
         with self._connections.connection() as connection:
             try:
