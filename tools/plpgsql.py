@@ -20,8 +20,15 @@ _FAULTS = """
     cross join lateral plpgsql_check_function_tb(
         p.oid, coalesce(t.tgrelid, 0), fatal_errors := false, performance_warnings := false, security_warnings := true
     ) c
+    -- A variable declared with a literal, such as jsonb := '[]', is no mistake.
+    where not coalesce(c.detail like 'cast "text" value%' and c.context like '%local variable%initialization%', false)
     order by p.proname, c.lineno
 """
+
+# Complaints that are wrong, each with its reason.
+_ANSWERED = {
+    ("enqueue_many", "control reached end of function without RETURN"),  # its loop ends by return or by an error only
+}
 
 
 class Unavailable(Exception):
@@ -39,8 +46,9 @@ def complaints() -> str:
         with contextlib.closing(psycopg.connect(server.dsn("postgres"), autocommit=True)) as connection:
             connection.execute("create extension plpgsql_check")
             migrate(connection)
-            rows = connection.execute(_FAULTS).fetchall()
+            rows = connection.execute(_FAULTS, prepare=False).fetchall()
     finally:
         run.stop()
         run.remove()
-    return "\n".join(" ".join(str(value) for value in row if value is not None) for row in rows)
+    open_rows = [row for row in rows if (row[0], row[3]) not in _ANSWERED]
+    return "\n".join(" ".join(str(value) for value in row if value is not None) for row in open_rows)
