@@ -23,6 +23,10 @@ _DOCTOR = "Run `sluicegate doctor` to see what is wrong."
 _MIGRATE = "Run `sluicegate migrate` with the owner's DSN, then try again."
 _GRANT = "Connect as a member of the role that may do this; `sluicegate doctor` lists roles and privileges."
 _PRIMARY = "Connect to the primary: add target_session_attrs=read-write to the DSN."
+_ISOLATION = (
+    "Its default comes from the database or the role: "
+    "alter database … set default_transaction_isolation to 'read committed', then connect again."
+)
 _REPEAT = "Repeat it with the same request id or lease token; that is safe even if the first try took effect."
 _AGAIN = "Try again after a short wait."
 
@@ -57,9 +61,9 @@ def from_call(error: Exception, *, lost: bool) -> SluicegateError:
     """The error for a failed call; ``lost`` says that its connection broke, so that it may have taken effect."""
     if isinstance(error, psycopg.Error) and not lost and error.sqlstate is not None:
         said = error.diag
-        return refusal(
-            error.sqlstate, said.message_primary or str(error), field=said.message_detail, hint=said.message_hint
-        )
+        # Our calls are transactions of their own, so the hint for callers inside one would mislead.
+        hint = _ISOLATION if error.sqlstate == WrongIsolation.sqlstate else said.message_hint
+        return refusal(error.sqlstate, said.message_primary or str(error), field=said.message_detail, hint=hint)
     if lost:
         return Unavailable(
             f"The connection to PostgreSQL was lost during the call: {first_line(error)}.",
