@@ -29,6 +29,20 @@ SYSTEM_DATA_DIR = Path("/var/lib/sluicegate")
 Origin = Literal["flag", "environment", "file", "default"]
 
 
+def default_data_dir() -> Path:
+    """``$XDG_DATA_HOME/sluicegate``; without that variable ``/var/lib/sluicegate`` for root, who drops to a user that
+    may not enter root's home, and ``~/.local/share/sluicegate`` for everybody else.
+    """
+    if os.geteuid() == 0 and not _absolute_from_environment("XDG_DATA_HOME"):
+        return SYSTEM_DATA_DIR
+    return user_data_home() / "sluicegate"
+
+
+def user_data_home() -> Path:
+    """``$XDG_DATA_HOME``, by default ``~/.local/share``."""
+    return _absolute_from_environment("XDG_DATA_HOME") or _home() / ".local" / "share"
+
+
 @dataclass(frozen=True)
 class Settings:
     """What everything else is told. Make it with ``load``, which says where each value came from.
@@ -39,7 +53,7 @@ class Settings:
     """
 
     dsn: str | None = field(default=None, repr=False)
-    data_dir: Path = field(default_factory=lambda: default_data_dir())
+    data_dir: Path = field(default_factory=default_data_dir)
     scope: str = DEFAULT_SCOPE
     bindir: Path | None = None
     embedded_linger: float = DEFAULT_LINGER_SECONDS
@@ -62,8 +76,8 @@ class Settings:
             found |= {name: (value, "file", file.parent) for name, value in _read(file).items()}
         here = Path()
         for name in _PARSERS:
-            if value := os.environ.get(f"SLUICEGATE_{name.upper()}"):
-                found[name] = (value, "environment", here)
+            if text := os.environ.get(f"SLUICEGATE_{name.upper()}"):
+                found[name] = (text, "environment", here)
         found |= {name: (value, "flag", here) for name, value in overrides.items() if value is not None}
         values: dict[str, Any] = {}
         for name, (value, origin, base) in found.items():
@@ -75,17 +89,6 @@ class Settings:
     def origin(self, name: str) -> Origin:
         """Where the value of the setting ``name`` came from."""
         return self.origins.get(name, "default")
-
-
-def default_data_dir() -> Path:
-    """``$XDG_DATA_HOME/sluicegate``; without that variable ``/var/lib/sluicegate`` for root, who drops to a user that
-    may not enter root's home, and ``~/.local/share/sluicegate`` for everybody else.
-    """
-    if home := _absolute_from_environment("XDG_DATA_HOME"):
-        return home / "sluicegate"
-    if os.geteuid() == 0:
-        return SYSTEM_DATA_DIR
-    return _home() / ".local" / "share" / "sluicegate"
 
 
 def _find_file() -> Path | None:

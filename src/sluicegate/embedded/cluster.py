@@ -1,0 +1,180 @@
+"""One PostgreSQL cluster on disk and the server process that works on it.
+
+The server is our child in the foreground, never started by pg_ctl, so that its end is seen at once and ours ends it.
+Its working directory is always the cluster. Where the account it runs as cannot walk to the cluster by its path, as
+below root's private home, that open directory is also how it finds it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from sluicegate.embedded.account import ServerAccount, die_with_parent, require_passwd_entry, server_environment
+from sluicegate.embedded.binaries import Binaries
+from sluicegate.embedded.failures import Circumstances, explain
+from sluicegate.embedded.layout import DataDir, SocketDir
+from sluicegate.embedded.other_major import require_same_major
+from sluicegate.errors import EmbeddedError
+
+__all__ = ["DATABASE", "SUPERUSER", "Cluster"]
+
+SUPERUSER = "sluicegate"
+DATABASE = "sluicegate"
+DEFAULT_PORT = 5432
+_ENTERED = "/proc/self/cwd"
+_FIRST_MAJOR_TO_ENTER = 16
+_READY_LINE = 7
+_CONFIGURATION = """
+# Written by Sluicegate when it made this cluster; change what you like.
+# Sockets, listen_addresses and port are given on the command line at each start.
+shared_preload_libraries = 'plpgsql'
+max_connections = 100
+timezone = 'UTC'
+log_timezone = 'UTC'
+log_line_prefix = '%m [%p] %q%u@%d %a '
+log_lock_waits = on
+"""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster and how to run it. ``port`` is a TCP port on 127.0.0.1, or None for unix sockets only."""
+
+    data: DataDir
+    sockets: SocketDir
+    account: ServerAccount
+    binaries: Binaries
+    port: int | None = None
+
+    @property
+    def socket_port(self) -> int:
+        """The number in the socket's name, which every client has to give."""
+        return self.port or DEFAULT_PORT
+
+    @property
+    def circumstances(self) -> Circumstances:
+        return Circumstances(self.data.path, self.data.log, self.port)
+
+    def exists(self) -> bool:
+        return (self.data.cluster / "PG_VERSION").exists()
+
+    def ensure(self) -> None:
+        """Make the cluster unless it is there. Raises EmbeddedError, also for one of another major version."""
+        if self.exists():
+            require_same_major(self.data, self.binaries)
+        else:
+            self._initialise()
+
+    def _initialise(self) -> None:
+        """Make it beside its place and rename it when it is whole, so that a kill leaves nothing half made."""
+        require_passwd_entry(self.account)
+        place = self.data.unfinished_cluster
+        try:
+            shutil.rmtree(place, ignore_errors=True)
+            if self.data.cluster.exists():
+                self.data.cluster.rmdir()
+            place.mkdir(mode=0o700)
+            self.account.take(place)
+            self._initdb(place)
+            with (place / "postgresql.conf").open("a", encoding="utf-8") as configuration:
+                configuration.write(_CONFIGURATION)
+            self._create_database(place)
+            place.rename(self.data.cluster)
+        except OSError as error:
+            shutil.rmtree(place, ignore_errors=True)
+            raise explain(str(error), self.circumstances, f"make a cluster in {self.data.path}") from error
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+
+    def _initdb(self, place: Path) -> None:
+        secret = self.sockets.server / "password"
+        secret.touch(mode=0o600)
+        self.account.take(secret)
+        try:
+            secret.write_text(self.data.password() + "\n", encoding="ascii")
+            options = [f"--pwfile={secret}", "-A", "scram-sha-256", "--no-locale", "-E", "UTF8", "-U", SUPERUSER]
+            self._run("initdb", place, options, "")
+        finally:
+            secret.unlink(missing_ok=True)
+
+    def _create_database(self, place: Path) -> None:
+        output = self._run("postgres", place, ["postgres"], f"create database {DATABASE}\n", first="--single")
+        if "ERROR:" in output:
+            raise explain(output, self.circumstances, "make its first database")
+
+    def _run(self, program: str, place: Path, options: list[str], text: str, first: str | None = None) -> str:
+        command = [str(self.binaries.program(program)), *([first] if first else []), "-D", self._path_for(place)]
+        done = subprocess.run(
+            [*command, *options],
+            cwd=place,
+            env=server_environment(),
+            input=text,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+            preexec_fn=die_with_parent(),
+            **self.account.identity(),
+        )
+        if done.returncode != 0:
+            raise explain(done.stdout, self.circumstances, f"make a cluster in {self.data.path}")
+        return done.stdout
+
+    def _path_for(self, place: Path) -> str:
+        if self.account.can_enter(place):
+            return str(place)
+        if self.binaries.major >= _FIRST_MAJOR_TO_ENTER and Path(_ENTERED).exists():
+            return _ENTERED
+        raise EmbeddedError(
+            f"PostgreSQL runs as the user {self.account.name}, who may not enter {place}.",
+            next_step="Choose a directory below one that everybody may enter, for instance with "
+            "SLUICEGATE_DATA_DIR=/var/lib/sluicegate.",
+        )
+
+    def start(self) -> int:
+        """Start the server and return its pid; call it in the main thread. It is not ready yet."""
+        # Only the postmaster may write it, and a stale one would speak for a server that is gone.
+        self.sockets.sweep_server()
+        log = os.open(self.data.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            server = subprocess.Popen(
+                [str(self.binaries.program("postgres")), "-D", self._path_for(self.data.cluster), *self._settings()],
+                cwd=self.data.cluster,
+                env=server_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent(),
+                **self.account.identity(),
+            )
+        except OSError as error:
+            raise explain(str(error), self.circumstances, "start") from error
+        finally:
+            os.close(log)
+        # The supervisor reaps every child itself, orphans of this one included.
+        server.returncode = 0
+        return server.pid
+
+    def _settings(self) -> list[str]:
+        settings = {
+            "listen_addresses": "" if self.port is None else "127.0.0.1",
+            "port": str(self.socket_port),
+            "unix_socket_directories": str(self.sockets.server),
+            "unix_socket_permissions": "0700",
+            "logging_collector": "off",
+        }
+        return [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+
+    def is_ready(self, pid: int) -> bool:
+        """Whether the server we started as ``pid`` says that it takes connections."""
+        try:
+            lines = (self.data.cluster / "postmaster.pid").read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            return False
+        return len(lines) > _READY_LINE and lines[0] == str(pid) and lines[_READY_LINE].strip() == "ready"

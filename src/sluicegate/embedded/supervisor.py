@@ -1,0 +1,124 @@
+"""The process that owns the private PostgreSQL: ``python -m sluicegate.embedded.supervisor DATA_DIR``.
+
+It is a process of its own, so that whoever happened to start it may end without harm to the others, and it has one
+thread, because the kernel ends PostgreSQL when the thread that started it ends. Commands hold a connection to its
+control socket for as long as they live; some seconds after the last one is gone it stops PostgreSQL and ends.
+
+It imports the standard library only, and everything at its start: the package may be upgraded while it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import fcntl
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from sluicegate.embedded.account import choose_account
+from sluicegate.embedded.binaries import probe
+from sluicegate.embedded.cluster import Cluster
+from sluicegate.embedded.control import encode, refusal
+from sluicegate.embedded.guests import Guests
+from sluicegate.embedded.layout import DataDir, SocketDir
+from sluicegate.embedded.lifecycle import Lifecycle
+from sluicegate.errors import EmbeddedError
+
+__all__ = ["main"]
+
+_PR_SET_CHILD_SUBREAPER = 36
+_LOCK_SECONDS = 90.0
+_LOCK_PAUSE_SECONDS = 0.01
+
+
+def main(arguments: list[str] | None = None) -> None:
+    options = _parse(arguments)
+    _leave_the_starter()
+    data = DataDir(options.data_dir)
+    lifecycle = None
+    try:
+        data.require_ours()
+        lock = _take_lock(data)
+        account = choose_account(data.cluster)
+        sockets = SocketDir.open(data, account)
+        binaries = probe(options.carrier, options.bindir, account)
+        cluster = Cluster(data, sockets, account, binaries, options.port)
+        lifecycle = Lifecycle(cluster, Guests(sockets.control), options.linger)
+        lifecycle.start()
+    except EmbeddedError as error:
+        if lifecycle is not None:
+            lifecycle.close()
+        _report(refusal(error))
+        raise SystemExit(1) from error
+    except OSError as error:
+        _report(refusal(_unexpected(data, error)))
+        raise
+    _report({"ok": True})
+    lifecycle.run()
+    os.close(lock)
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m sluicegate.embedded.supervisor")
+    parser.add_argument("data_dir", type=Path)
+    parser.add_argument("--bindir", type=Path, required=True)
+    parser.add_argument("--carrier", default="bindir")
+    parser.add_argument("--linger", type=float, required=True)
+    parser.add_argument("--port", type=int)
+    return parser.parse_args(arguments)
+
+
+def _leave_the_starter() -> None:
+    """Become nobody's child, in no terminal, and the one who reaps what a killed postmaster leaves behind."""
+    if os.fork() != 0:
+        os._exit(0)
+    os.umask(0o077)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _take_lock(data: DataDir) -> int:
+    """The lock that makes this the only supervisor; a predecessor that is just ending is waited for."""
+    lock = os.open(data.supervisor_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                holder = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
+                raise EmbeddedError(
+                    f"Another supervisor (process {holder}) holds {data.path} but does not answer.",
+                    next_step=f"If it hangs, end it with `kill -9 {holder}`: PostgreSQL then stops cleanly. "
+                    f"{data.log} may say more.",
+                ) from None
+            time.sleep(_LOCK_PAUSE_SECONDS)
+        else:
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+            return lock
+
+
+def _unexpected(data: DataDir, error: OSError) -> EmbeddedError:
+    return EmbeddedError(
+        f"The private PostgreSQL in {data.path} could not be started: {error}.",
+        next_step=f"See that this user can write there and that the disk is not full. {data.log} may say more.",
+    )
+
+
+def _report(message: dict[str, object]) -> None:
+    """Tell the starter, once, how the start went, and let go of its pipe."""
+    with suppress(OSError):
+        os.write(sys.stdout.fileno(), encode(message))
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)
+
+
+if __name__ == "__main__":
+    main()
