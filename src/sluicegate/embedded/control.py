@@ -19,7 +19,7 @@ from pathlib import Path
 
 from sluicegate.errors import EmbeddedError
 
-__all__ = ["PROTOCOL", "Connection", "Gone", "decode", "encode", "refusal"]
+__all__ = ["PROTOCOL", "Connection", "Gone", "decode", "encode", "refusal", "refused"]
 
 PROTOCOL = 1
 LONGEST_LINE = 64 * 1024
@@ -44,6 +44,12 @@ def decode(line: bytes) -> dict[str, object]:
 
 def refusal(error: EmbeddedError) -> dict[str, object]:
     return {"ok": False, "message": error.message, "next_step": error.next_step}
+
+
+def refused(answer: Mapping[str, object]) -> EmbeddedError:
+    """The error that a refusal carries."""
+    step = answer.get("next_step")
+    return EmbeddedError(str(answer.get("message")), next_step=None if step is None else str(step))
 
 
 class Connection:
@@ -72,8 +78,7 @@ class Connection:
         except (ConnectionError, ValueError) as error:
             raise Gone(str(error)) from error
         if answer.get("ok") is not True:
-            step = answer.get("next_step")
-            raise EmbeddedError(str(answer.get("message")), next_step=None if step is None else str(step))
+            raise refused(answer)
         return answer
 
     def _line(self, deadline: float) -> bytes:
