@@ -32,7 +32,6 @@ _CONFIGURATION = """
 # Written by Sluicegate when it made this cluster; change what you like.
 # Sockets, listen_addresses and port are given on the command line at each start.
 shared_preload_libraries = 'plpgsql'
-max_connections = 100
 timezone = 'UTC'
 log_timezone = 'UTC'
 log_line_prefix = '%m [%p] %q%u@%d %a '
@@ -63,11 +62,17 @@ class Cluster:
         return (self.data.cluster / "PG_VERSION").exists()
 
     def ensure(self) -> None:
-        """Make the cluster unless it is there. Raises EmbeddedError, also for one of another major version."""
-        if self.exists():
-            require_same_major(self.data, self.binaries)
-        else:
+        """Make the cluster unless it is there. Raises EmbeddedError, also for one of another major version.
+
+        Call it only while no server runs on it. A lost password is replaced.
+        """
+        if not self.exists():
             self._initialise()
+            return
+        require_same_major(self.data, self.binaries)
+        if not self.data.has_password():
+            change = f"alter role {SUPERUSER} password '{self.data.make_password()}'"
+            self._alone(self.data.cluster, change, "set a new password")
 
     def _initialise(self) -> None:
         """Make it beside its place and rename it when it is whole, so that a kill leaves nothing half made."""
@@ -75,14 +80,13 @@ class Cluster:
         place = self.data.unfinished_cluster
         try:
             shutil.rmtree(place, ignore_errors=True)
-            if self.data.cluster.exists():
-                self.data.cluster.rmdir()
+            self._require_free()
             place.mkdir(mode=0o700)
             self.account.take(place)
             self._initdb(place)
             with (place / "postgresql.conf").open("a", encoding="utf-8") as configuration:
                 configuration.write(_CONFIGURATION)
-            self._create_database(place)
+            self._alone(place, f"create database {DATABASE}", "make its first database")
             place.rename(self.data.cluster)
         except OSError as error:
             shutil.rmtree(place, ignore_errors=True)
@@ -91,21 +95,30 @@ class Cluster:
             shutil.rmtree(place, ignore_errors=True)
             raise
 
+    def _require_free(self) -> None:
+        if self.data.cluster.exists() and any(self.data.cluster.iterdir()):
+            raise EmbeddedError(
+                f"{self.data.cluster} exists but is no PostgreSQL cluster: it has no PG_VERSION.",
+                next_step="Move it away, or choose another directory with --data-dir or SLUICEGATE_DATA_DIR.",
+            )
+
     def _initdb(self, place: Path) -> None:
         secret = self.sockets.server / "password"
         secret.touch(mode=0o600)
         self.account.take(secret)
         try:
-            secret.write_text(self.data.password() + "\n", encoding="ascii")
+            password = self.data.password() if self.data.has_password() else self.data.make_password()
+            secret.write_text(password + "\n", encoding="ascii")
             options = [f"--pwfile={secret}", "-A", "scram-sha-256", "--no-locale", "-E", "UTF8", "-U", SUPERUSER]
             self._run("initdb", place, options, "")
         finally:
             secret.unlink(missing_ok=True)
 
-    def _create_database(self, place: Path) -> None:
-        output = self._run("postgres", place, ["postgres"], f"create database {DATABASE}\n", first="--single")
+    def _alone(self, place: Path, statement: str, doing: str) -> None:
+        """Run one statement in single-user mode, which needs no password and lets nobody else in."""
+        output = self._run("postgres", place, ["postgres"], f"{statement}\n", first="--single")
         if "ERROR:" in output:
-            raise explain(output, self.circumstances, "make its first database")
+            raise explain(output, self.circumstances, doing)
 
     def _run(self, program: str, place: Path, options: list[str], text: str, first: str | None = None) -> str:
         command = [str(self.binaries.program(program)), *([first] if first else []), "-D", self._path_for(place)]
@@ -113,18 +126,17 @@ class Cluster:
             [*command, *options],
             cwd=place,
             env=server_environment(),
-            input=text,
+            input=text.encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
             check=False,
             preexec_fn=die_with_parent(),
             **self.account.identity(),
         )
+        output = bytes(done.stdout).decode(errors="replace")
         if done.returncode != 0:
-            raise explain(done.stdout, self.circumstances, f"make a cluster in {self.data.path}")
-        return done.stdout
+            raise explain(output, self.circumstances, f"use the cluster in {self.data.path} ({program})")
+        return output
 
     def _path_for(self, place: Path) -> str:
         if self.account.can_enter(place):
@@ -150,7 +162,7 @@ class Cluster:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=die_with_parent(),
+                preexec_fn=die_with_parent(),  # noqa: PLW1509 (the supervisor has one thread)
                 **self.account.identity(),
             )
         except OSError as error:

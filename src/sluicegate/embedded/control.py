@@ -17,9 +17,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from sluicegate.embedded.layout import DataDir, read_record
 from sluicegate.errors import EmbeddedError
 
-__all__ = ["PROTOCOL", "Connection", "Gone", "decode", "encode", "refusal", "refused"]
+__all__ = ["PROTOCOL", "Connection", "Gone", "connect", "decode", "encode", "refusal", "refused"]
 
 PROTOCOL = 1
 LONGEST_LINE = 64 * 1024
@@ -114,6 +115,14 @@ class Connection:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def connect(data: DataDir) -> Connection:
+    """A connection to the supervisor of a data directory. Raises Gone if there is none."""
+    control = read_record(data).get("control")
+    if not isinstance(control, str):
+        raise Gone("no supervisor has left its address")
+    return Connection(Path(control))
 
 
 def _readable(sock: socket.socket, timeout: float) -> bool:

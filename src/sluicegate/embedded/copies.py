@@ -11,6 +11,7 @@ import os
 import platform
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from sluicegate.settings import SYSTEM_DATA_DIR, user_data_home
 
 __all__ = ["prepare_binaries"]
 
+_UNFINISHED = ".copying-"
+_ABANDONED_SECONDS = 3600
 _LEFT_OUT = shutil.ignore_patterns("include", "pgxs", "pkgconfig", "*.a", "doc", "man")
 
 
@@ -31,8 +34,9 @@ def prepare_binaries(account: ServerAccount, data_dir: Path, bindir: Path | None
     """
     problems: list[str] = []
     for carrier in find_carriers(bindir):
+        # A copy that fails, on a full disk for instance, is no reason to begin with some other version.
+        place = _copied(carrier, account, data_dir) if carrier.copied else carrier.bindir
         try:
-            place = _copied(carrier, account, data_dir) if carrier.copied else carrier.bindir
             return probe(carrier.name, place, account)
         except EmbeddedError as error:
             if bindir is not None:
@@ -48,25 +52,29 @@ def _copied(carrier: Carrier, account: ServerAccount, data_dir: Path) -> Path:
     for base in _bases(data_dir):
         target = base / name
         try:
+            _make_readable_directory(base)
+            if not account.can_enter(base):
+                problems.append(f"{base}: the user {account.name} may not enter it")
+                continue
             if not _complete(carrier, target):
                 _copy(carrier, target)
         except OSError as error:
             problems.append(f"{base}: {error.strerror or error}")
             continue
-        bindir = _bindir(carrier, target)
-        if account.can_enter(bindir):
-            return bindir
-        problems.append(f"{base}: the user {account.name} may not enter it")
+        return _bindir(carrier, target)
     raise EmbeddedError(
-        f"{carrier.name} {carrier.version} cannot be copied to a place of its own ({'; '.join(problems)})."
+        f"The programs of {carrier.name} {carrier.version} cannot be copied to a place where they can be run "
+        f"({'; '.join(problems)}).",
+        next_step="Make one of these directories writable, with 40 MB to spare, or set SLUICEGATE_BINDIR to the "
+        "programs of an installed PostgreSQL.",
     )
 
 
 def _bases(data_dir: Path) -> Iterator[Path]:
+    if os.geteuid() != 0 or "XDG_DATA_HOME" in os.environ:
+        yield user_data_home() / "sluicegate" / "postgresql"
     if os.geteuid() == 0:
         yield SYSTEM_DATA_DIR / "postgresql"
-    else:
-        yield user_data_home() / "sluicegate" / "postgresql"
     yield data_dir / "postgresql"
 
 
@@ -91,8 +99,8 @@ def _complete(carrier: Carrier, target: Path) -> bool:
 
 
 def _copy(carrier: Carrier, target: Path) -> None:
-    _make_readable_directory(target.parent)
-    with tempfile.TemporaryDirectory(prefix=".copying-", dir=target.parent, ignore_cleanup_errors=True) as place:
+    _remove_abandoned(target.parent)
+    with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=target.parent, ignore_cleanup_errors=True) as place:
         unfinished = Path(place, "copy")
         for part in carrier.parts:
             shutil.copytree(part, _folder(carrier, unfinished, part), ignore=_LEFT_OUT)
@@ -105,6 +113,13 @@ def _copy(carrier: Carrier, target: Path) -> None:
             # Somebody else was quicker, with the same files.
             if not _complete(carrier, target):
                 raise
+
+
+def _remove_abandoned(base: Path) -> None:
+    """What a killed copier left behind, once it is so old that nobody can be at work in it."""
+    for leftover in base.glob(f"{_UNFINISHED}*"):
+        if time.time() - leftover.stat().st_mtime > _ABANDONED_SECONDS:
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _make_readable_directory(directory: Path) -> None:

@@ -118,6 +118,10 @@ class Guests:
                 return
             yield Request(guest, message)
 
+    def tell_all(self, message: dict[str, object]) -> None:
+        for guest in self._guests:
+            guest.answer(message)
+
     def dismiss(self, guest: Guest) -> None:
         if guest in self._guests:
             self._guests.discard(guest)

@@ -108,13 +108,30 @@ class DataDir:
                 f"{_ANOTHER_DIRECTORY} otherwise.",
             )
 
-    def password(self) -> str:
-        """The superuser's password; made at the first call."""
+    def has_password(self) -> bool:
         try:
-            return self.password_file.read_text(encoding="ascii").strip()
+            return self.password_file.stat().st_size > 0
         except FileNotFoundError:
-            write_atomically(self.password_file, secrets.token_hex(_PASSWORD_BYTES) + "\n")
-            return self.password_file.read_text(encoding="ascii").strip()
+            return False
+
+    def make_password(self) -> str:
+        """Write down a new password for the superuser, and return it."""
+        password = secrets.token_hex(_PASSWORD_BYTES)
+        write_atomically(self.password_file, f"{password}\n")
+        return password
+
+    def password(self) -> str:
+        """The superuser's password. Raises EmbeddedError if its file is gone or may not be read."""
+        try:
+            if password := self.password_file.read_text(encoding="ascii").strip():
+                return password
+            problem = "is empty"
+        except OSError as error:
+            problem = f"cannot be read: {error.strerror or error}"
+        raise EmbeddedError(
+            f"The password of the private PostgreSQL, {self.password_file}, {problem}.",
+            next_step="Remove the file and end the commands that use the server: its next start sets a new password.",
+        )
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,7 @@ class Lifecycle:
 
     def start(self) -> None:
         """Bring the server up, making the cluster if need be; return when it is ready. Raises EmbeddedError."""
+        self._write_record(server=None)
         end_old_server(self._cluster.data.cluster, self._cluster.sockets.server)
         self._cluster.ensure()
         give_up_at = time.monotonic() + _DYING_SECONDS
@@ -101,10 +102,14 @@ class Lifecycle:
         self._pid = self._cluster.start()
         self._spawned_at = time.monotonic()
         self._state = _State.STARTING
+        self._write_record(server=self._pid)
+
+    def _write_record(self, server: int | None) -> None:
+        """Leave our address for those who look for us, and what is needed to recognise us when we are dead."""
         record = {
             "control": str(self._cluster.sockets.control),
             "supervisor": remember(os.getpid()),
-            "server": remember(self._pid),
+            "server": None if server is None else remember(server),
         }
         write_atomically(self._cluster.data.record, json.dumps(record) + "\n")
 
@@ -169,6 +174,8 @@ class Lifecycle:
             self._spawn()
         except EmbeddedError as error:
             self._give_up(error)
+        except OSError as error:
+            self._give_up(explain(str(error), self._cluster.circumstances, "start again"))
 
     def _give_up(self, error: EmbeddedError) -> None:
         self._guests.close_door()
@@ -320,8 +327,10 @@ class Lifecycle:
         self._stop_server()
         self._cluster.sockets.remove()
 
-    def close(self) -> None:
-        """Clean up after a start that failed."""
+    def close(self, error: EmbeddedError) -> None:
+        """Clean up after a start that failed, and tell everybody who is waiting for it."""
+        self._guests.accept_waiting()
+        self._guests.tell_all(refusal(error))
         self._finish()
         self._guests.close()
 

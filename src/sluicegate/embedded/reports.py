@@ -10,9 +10,9 @@ from pathlib import Path
 from sluicegate.embedded.account import choose_account
 from sluicegate.embedded.attachment import number, open_data_dir
 from sluicegate.embedded.binaries import probe
-from sluicegate.embedded.control import Gone
+from sluicegate.embedded.control import Gone, connect
 from sluicegate.embedded.layout import DataDir
-from sluicegate.embedded.starting import connect, too_slow
+from sluicegate.embedded.starting import too_slow
 from sluicegate.errors import EmbeddedError
 
 __all__ = ["ClientStatus", "EmbeddedStatus", "status", "stop"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sluicegate.embedded.account import choose_account
-from sluicegate.embedded.control import Connection, Gone, decode, refused
+from sluicegate.embedded.control import Connection, Gone, connect, decode, refused
 from sluicegate.embedded.copies import prepare_binaries
 from sluicegate.embedded.failures import Circumstances, explain, log_since, log_size
 from sluicegate.embedded.layout import DataDir, read_record
@@ -22,7 +22,7 @@ from sluicegate.embedded.processes import still_the_same
 from sluicegate.errors import EmbeddedError
 from sluicegate.settings import Settings
 
-__all__ = ["Start", "connect", "too_slow"]
+__all__ = ["Start", "too_slow"]
 
 _PAUSE_SECONDS = 0.01
 _KEPT_VARIABLES = (
@@ -34,14 +34,6 @@ _KEPT_VARIABLES = (
     "SLUICEGATE_SOCKET_DIR",
     "XDG_RUNTIME_DIR",
 )
-
-
-def connect(data: DataDir) -> Connection:
-    """A connection to the supervisor. Raises Gone if there is none."""
-    control = read_record(data).get("control")
-    if not isinstance(control, str):
-        raise Gone("no supervisor has left its address")
-    return Connection(Path(control))
 
 
 @dataclass(frozen=True)

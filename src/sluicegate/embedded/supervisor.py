@@ -22,7 +22,8 @@ from pathlib import Path
 from sluicegate.embedded.account import choose_account
 from sluicegate.embedded.binaries import probe
 from sluicegate.embedded.cluster import Cluster
-from sluicegate.embedded.control import encode, refusal
+from sluicegate.embedded.control import Gone, connect, encode, refusal
+from sluicegate.embedded.failures import Circumstances, explain
 from sluicegate.embedded.guests import Guests
 from sluicegate.embedded.layout import DataDir, SocketDir
 from sluicegate.embedded.lifecycle import Lifecycle
@@ -43,20 +44,21 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         data.require_ours()
         lock = _take_lock(data)
+        if lock is None:
+            _report({"ok": True})
+            return
         account = choose_account(data.cluster)
         sockets = SocketDir.open(data, account)
         binaries = probe(options.carrier, options.bindir, account)
         cluster = Cluster(data, sockets, account, binaries, options.port)
         lifecycle = Lifecycle(cluster, Guests(sockets.control), options.linger)
         lifecycle.start()
-    except EmbeddedError as error:
+    except (EmbeddedError, OSError) as problem:
+        error = _explained(data, problem)
         if lifecycle is not None:
-            lifecycle.close()
+            lifecycle.close(error)
         _report(refusal(error))
-        raise SystemExit(1) from error
-    except OSError as error:
-        _report(refusal(_unexpected(data, error)))
-        raise
+        raise SystemExit(1) from problem
     _report({"ok": True})
     lifecycle.run()
     os.close(lock)
@@ -82,8 +84,11 @@ def _leave_the_starter() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _take_lock(data: DataDir) -> int:
-    """The lock that makes this the only supervisor; a predecessor that is just ending is waited for."""
+def _take_lock(data: DataDir) -> int | None:
+    """The lock that makes this the only supervisor, or None if there is another one, at work.
+
+    One that is just ending has taken its address away and is waited for.
+    """
     lock = os.open(data.supervisor_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
@@ -97,6 +102,8 @@ def _take_lock(data: DataDir) -> int:
                     next_step=f"If it hangs, end it with `kill -9 {holder}`: PostgreSQL then stops cleanly. "
                     f"{data.log} may say more.",
                 ) from None
+            if _answers(data):
+                return None
             time.sleep(_LOCK_PAUSE_SECONDS)
         else:
             os.ftruncate(lock, 0)
@@ -104,11 +111,18 @@ def _take_lock(data: DataDir) -> int:
             return lock
 
 
-def _unexpected(data: DataDir, error: OSError) -> EmbeddedError:
-    return EmbeddedError(
-        f"The private PostgreSQL in {data.path} could not be started: {error}.",
-        next_step=f"See that this user can write there and that the disk is not full. {data.log} may say more.",
-    )
+def _answers(data: DataDir) -> bool:
+    try:
+        connect(data).close()
+    except Gone:
+        return False
+    return True
+
+
+def _explained(data: DataDir, problem: EmbeddedError | OSError) -> EmbeddedError:
+    if isinstance(problem, EmbeddedError):
+        return problem
+    return explain(str(problem), Circumstances(data.path, data.log), "start")
 
 
 def _report(message: dict[str, object]) -> None:
