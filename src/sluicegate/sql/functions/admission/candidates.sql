@@ -7,6 +7,9 @@ returns bigint[]
 language plpgsql
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_ids bigint[] := '{}';

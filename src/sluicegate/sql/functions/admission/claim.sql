@@ -12,9 +12,9 @@ as $$
 declare
     v_finishes jsonb := coalesce(p_finished, '[]');
     v_request jsonb;
-    v_response jsonb;
-    v_responses jsonb := '[]';
-    v_finished jsonb := '[]';
+    v_response json;
+    v_responses json[] := '{}';
+    v_finished json := '[]';
     v_late integer[] := '{}';
     v_ord integer;
     v_code text;
@@ -32,8 +32,8 @@ begin
             'Send [{"job_id": 1, "lease_token": "…", "outcome": "completed"}].');
     end if;
     if v_finishes = '[]' and jsonb_array_length(p_requests) = 1 then
-        return jsonb_build_object('responses', jsonb_build_array(sluicegate.claim_request(p_requests -> 0, p_worker)),
-            'finished', '[]'::jsonb, 'server_time', sluicegate.clock());
+        return json_build_object('responses', json_build_array(sluicegate.claim_request(p_requests -> 0, p_worker)),
+            'finished', '[]'::json, 'server_time', sluicegate.clock())::jsonb;
     end if;
 
     if jsonb_path_exists(p_requests, '$[*].request_id ? (@ != null)') then
@@ -53,13 +53,15 @@ begin
             when others then
                 get stacked diagnostics v_code = returned_sqlstate, v_message = message_text,
                     v_field = pg_exception_detail, v_hint = pg_exception_hint;
-                v_response := jsonb_build_object('claims', '[]'::jsonb, 'deferred', '[]'::jsonb, 'empty', false,
-                    'gone', '[]'::jsonb, 'replayed', false, 'error', jsonb_build_object(
+                v_response := json_build_object('claims', '[]'::json, 'deferred', '[]'::json, 'empty', false,
+                    'gone', '[]'::json, 'replayed', false, 'error', json_build_object(
                         'sqlstate', v_code, 'message', v_message, 'hint', nullif(v_hint, ''),
                         'field', case when v_code like 'SG%' then nullif(v_field, '') end));
         end;
-        v_responses := v_responses || jsonb_build_array(v_response);
+        v_responses := v_responses || v_response;
     end loop;
-    return jsonb_build_object('responses', v_responses, 'finished', v_finished, 'server_time', sluicegate.clock());
+    -- Built as text and parsed once: nested jsonb is copied at every level.
+    return json_build_object('responses', array_to_json(v_responses), 'finished', v_finished,
+        'server_time', sluicegate.clock())::jsonb;
 end
 $$;

@@ -17,7 +17,7 @@ declare
     v_kept jsonb;
     v_now timestamptz;
     v_job sluicegate.job;
-    v_claims jsonb;
+    v_claims json;
     v_why text;
 begin
     perform sluicegate.begin_claim();
@@ -26,7 +26,7 @@ begin
         v_kept := sluicegate.request_replay(v_scope_id, p_request_id, 'claim_job', v_body);
         if v_kept is not null then
             v_claims := sluicegate.claim_replay(v_kept, v_lease) -> 'claims';
-            if v_claims <> '[]' then
+            if json_array_length(v_claims) > 0 then
                 return jsonb_build_object('status', 'ok', 'replayed', true, 'claim', v_claims -> 0, 'server_time', sluicegate.clock());
             end if;
         end if;

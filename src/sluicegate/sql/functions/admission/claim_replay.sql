@@ -1,7 +1,7 @@
 -- Answers a repeated claim: the claims it opened that are still open, with new tokens and a full lease (the old tokens
 -- die), and under gone those that have ended. Locks those jobs in id order. Opens nothing.
 -- grants: none
-create or replace function sluicegate.claim_replay(p_kept jsonb, p_lease_seconds integer) returns jsonb
+create or replace function sluicegate.claim_replay(p_kept jsonb, p_lease_seconds integer) returns json
 language plpgsql
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
@@ -25,8 +25,8 @@ begin
         returning j.id, p.ord, p.token
     )
     select coalesce(array_agg(r.id order by r.ord), '{}'), array_agg(r.token order by r.ord) into v_open, v_tokens from renewed r;
-    return jsonb_build_object(
-        'claims', sluicegate.claim_objects(v_open, v_tokens), 'deferred', '[]'::jsonb, 'empty', cardinality(v_ids) = 0,
+    return json_build_object(
+        'claims', sluicegate.claim_objects(v_open, v_tokens), 'deferred', '[]'::json, 'empty', cardinality(v_ids) = 0,
         'gone', (
             select coalesce(jsonb_agg(jsonb_build_object('job_id', i.id, 'state', coalesce(j.state, 'deleted')) order by i.ord), '[]')
             from unnest(v_ids) with ordinality as i(id, ord) left join sluicegate.job j on j.id = i.id

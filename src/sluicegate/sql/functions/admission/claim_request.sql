@@ -2,10 +2,11 @@
 -- peers hold what is (neither claims nor empty: ask again). A repeated request_id opens nothing more.
 -- Locks candidates with SKIP LOCKED. Raises SG001, SG002, SG003.
 -- grants: none
-create or replace function sluicegate.claim_request(p_request jsonb, p_worker text) returns jsonb
+create or replace function sluicegate.claim_request(p_request jsonb, p_worker text) returns json
 language plpgsql
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_scope_id bigint := sluicegate.scope_id(p_request ->> 'scope');
@@ -15,7 +16,7 @@ declare
     v_now timestamptz;
     v_queues bigint[];
     v_ids bigint[];
-    v_claims jsonb := '[]';
+    v_claims json := '[]';
     v_kept jsonb;
     v_empty boolean := false;
     v_field text;
@@ -63,13 +64,13 @@ begin
         v_empty := not sluicegate.claimable(v_queues, '{mid}', v_now);
     end if;
     -- Nothing taken is nothing to repeat: the same request_id looks again.
-    if v_request_id is not null and v_claims <> '[]' then
+    if v_request_id is not null and cardinality(v_ids) > 0 then
         perform sluicegate.request_keep(v_scope_id, v_request_id, 'claim', p_request, (
             select coalesce(jsonb_agg(jsonb_build_object('job_id', c -> 'job' -> 'id', 'attempt_id', c -> 'attempt_id')), '[]')
-            from jsonb_array_elements(v_claims) c
+            from json_array_elements(v_claims) c
         ));
     end if;
-    return jsonb_build_object('claims', v_claims, 'deferred', '[]'::jsonb, 'empty', v_empty,
-        'gone', '[]'::jsonb, 'replayed', false, 'error', null);
+    return json_build_object('claims', v_claims, 'deferred', '[]'::json, 'empty', v_empty,
+        'gone', '[]'::json, 'replayed', false, 'error', null);
 end
 $$;

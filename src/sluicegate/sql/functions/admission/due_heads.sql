@@ -6,6 +6,9 @@ returns table (priority smallint, run_at timestamptz, id bigint)
 language plpgsql stable
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_priority integer := -32769;

@@ -1,24 +1,30 @@
--- Claims jobs that the caller has locked: job, attempt and lease in one statement, with a new token each. A lapsed
--- attempt that is taken over ends here. Answers the claims in the order of p_ids.
+-- Claims jobs that the caller has locked, lapsed ones first: job, attempt and lease in one statement, with a token each, made
+-- from one secret of the call. A lapsed attempt that is taken over ends here. Answers the claims in the order of p_ids.
 -- grants: none
 create or replace function sluicegate.open_claims(p_ids bigint[], p_now timestamptz, p_lease_seconds integer, p_worker text)
-returns jsonb
+returns json
 language plpgsql
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
+    v_secret text := gen_random_uuid()::text || gen_random_uuid()::text;
     v_tokens text[];
 begin
-    insert into sluicegate.attempt_end (attempt_id, job_id, ended_at, outcome, disposition, error, lease_token_hash)
-    select j.attempt_id, j.id, p_now, 'lease_expired', 'requeued',
-        format('The lease ran out at %s without a heartbeat.', to_char(j.lease_expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"')),
-        j.lease_token_hash
-    from sluicegate.job j
-    where j.id = any (p_ids) and j.state = 'claimed';
+    if exists (select from sluicegate.job j where j.id = p_ids[1] and j.state = 'claimed') then
+        insert into sluicegate.attempt_end (attempt_id, job_id, ended_at, outcome, disposition, error, lease_token_hash)
+        select j.attempt_id, j.id, p_now, 'lease_expired', 'requeued',
+            format('The lease ran out at %s without a heartbeat.', to_char(j.lease_expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"')),
+            j.lease_token_hash
+        from sluicegate.job j
+        where j.id = any (p_ids) and j.state = 'claimed';
+    end if;
 
     with picked as materialized (
-        select i.id, i.ord, replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', '') as token
+        select i.id, i.ord, encode(sha256(convert_to(v_secret || i.id, 'UTF8')), 'hex') as token
         from unnest(p_ids) with ordinality as i(id, ord)
     ), taken as (
         update sluicegate.job j
@@ -27,7 +33,7 @@ begin
             lease_expires_at = p_now + make_interval(secs => p_lease_seconds),
             lease_token_hash = sha256(convert_to(p.token, 'UTF8')), claimed_at = p_now
         from picked p
-        where j.id = p.id and j.id = any (p_ids)
+        where j.id = p.id
         returning j.id, j.queue_id, j.attempt_id, j.attempts_total, j.attempt, p.ord, p.token
     ), opened as (
         insert into sluicegate.attempt (id, job_id, queue_id, seq, attempt, opened_at, worker)

@@ -7,9 +7,13 @@ returns bigint[]
 language plpgsql
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_ids bigint[];
+    v_from record;
     v_one boolean := cardinality(p_queues) = 1 and cardinality(p_classes) = 1
         and not exists (select from sluicegate.due_heads(p_queues[1], p_classes[1], p_now, 1));
     v_hints boolean := exists (
@@ -21,15 +25,16 @@ declare
 begin
     loop
         if v_one then
+            v_from := sluicegate.ready_from(p_queues[1], p_classes[1], v_hints);
             select coalesce(array_agg(p.id), '{}') into v_ids
             from (
                 select j.id
-                from sluicegate.job j, sluicegate.ready_from(p_queues[1], p_classes[1], v_hints) f
+                from sluicegate.job j
                 where j.queue_id = p_queues[1] and j.class = p_classes[1] and j.state = 'pending'
-                    and (j.priority, j.run_at, j.id) >= (f.priority, f.run_at, f.id)
+                    and (j.priority, j.run_at, j.id) >= (v_from.priority, v_from.run_at, v_from.id)
                 order by j.priority, j.run_at, j.id
                 limit p_n
-                for no key update of j skip locked
+                for no key update skip locked
             ) p;
         else
             v_ids := sluicegate.ready_merged(p_queues, p_classes, p_n, p_now, v_hints);

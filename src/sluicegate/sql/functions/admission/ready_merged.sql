@@ -7,6 +7,8 @@ create or replace function sluicegate.ready_merged(
 language plpgsql
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
+set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_ids bigint[] := '{}';

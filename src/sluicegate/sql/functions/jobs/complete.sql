@@ -7,8 +7,8 @@ create or replace function sluicegate.complete(
 language sql security definer
 set search_path = sluicegate, pg_temp
 as $$
-select sluicegate.finish_jobs(jsonb_build_array(jsonb_build_object(
+select (sluicegate.finish_jobs(jsonb_build_array(jsonb_build_object(
     'job_id', p_job_id, 'lease_token', p_lease_token, 'outcome', 'completed', 'result', p_result, 'summary', p_summary,
     'scope', p_scope
-))) -> 0
+))) -> 0)::jsonb
 $$;

@@ -8,8 +8,8 @@ create or replace function sluicegate.fail(
 language sql security definer
 set search_path = sluicegate, pg_temp
 as $$
-select sluicegate.finish_jobs(jsonb_build_array(jsonb_build_object(
+select (sluicegate.finish_jobs(jsonb_build_array(jsonb_build_object(
     'job_id', p_job_id, 'lease_token', p_lease_token, 'outcome', 'failed', 'error', p_error,
     'retry_in_seconds', p_retry_in_seconds::numeric, 'retry', p_retry, 'summary', p_summary, 'scope', p_scope
-))) -> 0
+))) -> 0)::jsonb
 $$;

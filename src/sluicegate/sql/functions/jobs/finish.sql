@@ -1,13 +1,13 @@
 -- The finishes that a claim carries: one answer a job, in input order. One that is malformed, impossible or held up by
 -- another transaction is answered, not raised, and stops nothing. Locks the jobs in id order.
 -- grants: none
-create or replace function sluicegate.finish(p_items jsonb) returns jsonb
+create or replace function sluicegate.finish(p_items jsonb) returns json
 language plpgsql
 set search_path = sluicegate, pg_temp
 as $$
 declare
     v_item record;
-    v_answers jsonb[];
+    v_answers json[];
 begin
     begin
         return sluicegate.finish_jobs(p_items);
@@ -16,7 +16,7 @@ begin
             null;
     end;
     -- Some item is bad: one by one, still in id order, each in a part of its own.
-    v_answers := array_fill(null::jsonb, array[jsonb_array_length(p_items)]);
+    v_answers := array_fill(null::json, array[jsonb_array_length(p_items)]);
     for v_item in
         select e as item, ord::integer as ord
         from jsonb_array_elements(p_items) with ordinality as x(e, ord)
@@ -24,6 +24,6 @@ begin
     loop
         v_answers[v_item.ord] := sluicegate.finish_one(v_item.item);
     end loop;
-    return to_jsonb(v_answers);
+    return array_to_json(v_answers);
 end
 $$;

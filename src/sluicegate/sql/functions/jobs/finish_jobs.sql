@@ -2,26 +2,32 @@
 -- waits for them. A token that is not the current one is answered by finish_replay. Answers in input order.
 -- Raises SG001 for a malformed item, SG002 for an unknown scope.
 -- grants: none
-create or replace function sluicegate.finish_jobs(p_items jsonb) returns jsonb
+create or replace function sluicegate.finish_jobs(p_items jsonb) returns json
 language plpgsql
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_ids bigint[];
+    v_scopes text[];
+    v_scope_ids bigint[];
     v_now timestamptz;
-    v_answer jsonb;
+    v_answer json;
     v_requeued bigint[];
+    v_refused bigint;
 begin
     perform sluicegate.check_finish(p_items);
     v_ids := array(select distinct (e ->> 'job_id')::bigint from jsonb_array_elements(p_items) e);
+    select array_agg(d.scope), array_agg(sluicegate.scope_id(d.scope)) into v_scopes, v_scope_ids
+    from (select distinct e ->> 'scope' as scope from jsonb_array_elements(p_items) e) d;
     perform 1 from sluicegate.job j where j.id = any (v_ids) order by j.id for no key update;
     v_now := sluicegate.clock();
 
     with item as materialized (
         select i.ord, i.job_id, sha256(convert_to(coalesce(i.lease_token, ''), 'UTF8')) as token_hash, i.outcome, i.result,
             coalesce(i.error, i.reason) as error, i.summary, i.retry_in_seconds, coalesce(i.retry, true) as retry,
-            i.not_before, coalesce(i.started, true) as started, s.id as scope_id
+            i.not_before, coalesce(i.started, true) as started, v_scope_ids[array_position(v_scopes, i.scope)] as scope_id
         from rows from (jsonb_to_recordset(p_items) as (
                 job_id bigint, lease_token text, outcome text, result jsonb, error text, reason text, summary text,
                 retry_in_seconds double precision, retry boolean, not_before timestamptz, started boolean, scope text
@@ -29,20 +35,16 @@ begin
                 job_id, lease_token, outcome, result, error, reason, summary, retry_in_seconds, retry, not_before, started,
                 scope, ord
             )
-        join (
-            select d.scope, sluicegate.scope_id(d.scope) as id
-            from (select distinct coalesce(e ->> 'scope', 'endpoint:default') as scope from jsonb_array_elements(p_items) e) d
-        ) s on s.scope = coalesce(i.scope, 'endpoint:default')
     ), held as materialized (
-        select distinct on (j.id) i.*, j.attempt_id, j.attempt - (not i.started and i.outcome = 'released')::integer as attempt,
+        select distinct on (i.job_id) i.*, j.attempt_id, j.attempt - (not i.started and i.outcome = 'released')::integer as attempt,
             j.max_attempts, j.cancel_requested_at is not null as cancelled,
-            v_now + make_interval(secs => coalesce(
+            case when i.outcome = 'failed' then v_now + make_interval(secs => coalesce(
                 i.retry_in_seconds,
                 sluicegate.backoff_seconds(j.backoff, j.attempt) * (0.9 + 0.2 * random())
-            )) as retry_at
-        from item i join sluicegate.job j on j.id = i.job_id and j.id = any (v_ids) and j.scope_id = i.scope_id
-        where j.state = 'claimed' and j.lease_token_hash = i.token_hash
-        order by j.id, i.ord
+            )) end as retry_at
+        from item i cross join lateral (select * from sluicegate.job j where j.id = i.job_id offset 0) j
+        where j.state = 'claimed' and j.lease_token_hash = i.token_hash and j.scope_id = i.scope_id
+        order by i.job_id, i.ord
     ), decided as materialized (
         select h.*, case
                 when h.outcome = 'completed' then 'done'
@@ -71,32 +73,32 @@ begin
             error = case when d.outcome = 'completed' then null else d.error end,
             worker = null, lease_expires_at = null, lease_token_hash = null
         from decided d
-        where j.id = d.job_id and j.id = any (v_ids)
+        where j.id = d.job_id
         returning d.ord, j.id, j.state, j.run_at, j.attempt, j.max_attempts
     )
     select
-        array_agg(m.id) filter (where m.state = 'pending'),
-        jsonb_agg(case
-            when m.id is not null then jsonb_build_object(
+        array_agg(m.id) filter (where m.state = 'pending'), count(*) filter (where m.id is null),
+        json_agg(case
+            when m.id is not null then json_build_object(
                 'job_id', m.id, 'status', 'ok', 'replayed', false, 'state', m.state, 'dead_letter', m.state = 'failed',
                 'run_at', m.run_at, 'attempt', m.attempt, 'max_attempts', m.max_attempts, 'message', null)
             -- Answered below, under the new state of the jobs.
-            else jsonb_build_array(i.job_id, i.scope_id, encode(i.token_hash, 'hex'), i.outcome)
+            else json_build_array(i.job_id, i.scope_id, encode(i.token_hash, 'hex'), i.outcome)
         end order by i.ord)
-    into v_requeued, v_answer
+    into v_requeued, v_refused, v_answer
     from item i left join moved m on m.ord = i.ord;
 
     if v_requeued is not null then
         perform sluicegate.ready_below(v_requeued);
     end if;
-    if exists (select from jsonb_array_elements(v_answer) a where jsonb_typeof(a) = 'array') then
-        select jsonb_agg(case
-                when jsonb_typeof(a.e) = 'array' then sluicegate.finish_replay(
-                    (a.e ->> 0)::bigint, (a.e ->> 1)::bigint, decode(a.e ->> 2, 'hex'), a.e ->> 3)
+    if v_refused > 0 then
+        select json_agg(case
+                when json_typeof(a.e) = 'array' then sluicegate.finish_replay(
+                    (a.e ->> 0)::bigint, (a.e ->> 1)::bigint, decode(a.e ->> 2, 'hex'), a.e ->> 3)::json
                 else a.e
             end order by a.ord)
         into v_answer
-        from jsonb_array_elements(v_answer) with ordinality as a(e, ord);
+        from json_array_elements(v_answer) with ordinality as a(e, ord);
     end if;
     return v_answer;
 end

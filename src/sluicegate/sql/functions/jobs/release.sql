@@ -8,8 +8,8 @@ create or replace function sluicegate.release(
 language sql security definer
 set search_path = sluicegate, pg_temp
 as $$
-select sluicegate.finish_jobs(jsonb_build_array(jsonb_build_object(
+select (sluicegate.finish_jobs(jsonb_build_array(jsonb_build_object(
     'job_id', p_job_id, 'lease_token', p_lease_token, 'outcome', 'released', 'reason', p_reason,
     'not_before', p_not_before, 'started', p_started, 'scope', p_scope
-))) -> 0
+))) -> 0)::jsonb
 $$;
