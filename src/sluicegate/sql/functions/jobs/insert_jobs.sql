@@ -83,11 +83,21 @@ begin
             where dedup_key is not null and state in ('scheduled', 'pending', 'claimed') do nothing
         returning id, state
     )
-    select array_agg(a.id order by i.ord), array_agg(a.state order by i.ord), array_agg(i.queue order by i.ord),
-        array_agg(i.dedup_key order by i.ord), array_agg(format(p_field, i.ord - 1, i.fault) order by i.ord)
-            filter (where i.fault is not null)
+    -- Grouped, not joined: the planner expects one row and would compare every job with every other.
+    select array_agg(case when g.state is not null then g.id end order by g.ord), array_agg(g.state order by g.ord),
+        array_agg(g.queue order by g.ord), array_agg(g.dedup_key order by g.ord),
+        array_agg(format(p_field, g.ord - 1, g.fault) order by g.ord) filter (where g.fault is not null)
     into v_ids, v_states, v_names, v_keys, v_faults
-    from numbered i left join added a on a.id = i.id;
+    from (
+        select u.id, max(u.ord) as ord, max(u.state) as state, max(u.queue) as queue, max(u.dedup_key) as dedup_key,
+            max(u.fault) as fault
+        from (
+            select i.id, i.ord, null as state, i.queue, i.dedup_key, i.fault from numbered i
+            union all
+            select a.id, null, a.state, null, null, null from added a
+        ) u
+        group by u.id
+    ) g;
 
     if v_faults is not null then
         perform sluicegate.refuse_job_field(v_faults[1]);
@@ -103,7 +113,7 @@ begin
         )), bool_or(t.id is null and j.id is null)
     into v_answer, v_freed
     from unnest(v_ids, v_states, v_names, v_keys) with ordinality as t(id, state, queue, key, ord)
-    left join sluicegate.job j on t.id is null and j.scope_id = v_scope_id and j.dedup_key = t.key
+    left join sluicegate.job j on j.scope_id = v_scope_id and j.dedup_key = case when t.id is null then t.key end
         and j.state in ('scheduled', 'pending', 'claimed')
     left join sluicegate.queue q on q.id = j.queue_id;
     if v_freed and cardinality(v_keys) = 1 then
