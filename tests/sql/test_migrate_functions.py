@@ -9,8 +9,6 @@ from sluicegate.errors import SluicegateError
 from sluicegate.sql.migrate import migrate, schema_state
 from tests.sql.small import Small, ask, run
 
-pytestmark = pytest.mark.both_versions
-
 OVERLOADS = (
     "select array_agg(oid::regprocedure::text order by 1) from pg_proc where pronamespace = 'sluicegate'::regnamespace"
 )
@@ -39,6 +37,7 @@ def test_only_a_function_whose_text_changed_is_replaced(small: Small, empty_dsn:
     ],
     ids=["parameter added", "type", "parameter renamed", "default removed", "result", "out parameter", "set"],
 )  # fmt: skip
+@pytest.mark.both_versions
 def test_a_changed_signature_leaves_one_function(
     small: Small, empty_dsn: str, before: tuple[str, str], after: tuple[str, str]
 ) -> None:
@@ -154,6 +153,7 @@ def test_a_trigger_function_is_replaced_under_its_trigger(small: Small, empty_ds
     assert ask(empty_dsn, "insert into sluicegate.thing (id) values (1) returning note") == "two"
 
 
+@pytest.mark.both_versions
 def test_a_sql_function_with_a_parsed_body_is_loaded_after_what_it_calls(small: Small, empty_dsn: str) -> None:
     (small.root / "functions" / "aaa.sql").write_text(
         "-- grants: worker\ncreate or replace function sluicegate.aaa() returns text\nlanguage sql\n"
@@ -169,7 +169,7 @@ def test_an_error_in_one_function_keeps_none(small: Small, empty_dsn: str) -> No
     small.migrate(empty_dsn)
     small.function("greet", body="select 'two'")
     small.function("wrong", "p_a no_such_type")
-    with pytest.raises(SluicegateError, match="Replacing the function wrong failed.*no_such_type"):
+    with pytest.raises(SluicegateError, match=r"Replacing the function wrong failed.*no_such_type"):
         small.migrate(empty_dsn)
     assert ask(empty_dsn, "select sluicegate.greet()") == "one"
 

@@ -144,7 +144,7 @@ def test_tokens_lose_nothing(text: str) -> None:
         ("select 'it''s;'; select \"a;b\"", ["select 'it''s;'", 'select "a;b"']),
         (r"select e'\';'; select 1", [r"select e'\';'", "select 1"]),
         ("do $x$ a; $$ b; $$ $x$; select $1", ["do $x$ a; $$ b; $$ $x$", "select $1"]),
-        ("/* a; /* b; */ c; */ select 1;", ["/* a; /* b; */ c; */ select 1"]),
+        ("/* a; /* b; */ c; */ select /* d; */ 1;", ["select /* d; */ 1"]),
     ],
 )
 def test_statements_end_only_at_a_semicolon_of_their_own(text: str, want: list[str]) -> None:

@@ -20,7 +20,7 @@ def state_of(small: Small, dsn: str) -> SchemaState:
 def test_a_database_without_schema_is_missing(small: Small, empty_dsn: str) -> None:
     state = state_of(small, empty_dsn)
     assert (state.state, state.usable, state.next_step) == ("missing", False, "Run: sluicegate migrate")
-    with pytest.raises(SchemaMismatch, match="no Sluicegate schema. Run: sluicegate migrate"):
+    with pytest.raises(SchemaMismatch, match=r"no Sluicegate schema\. Run: sluicegate migrate"):
         state.require()
 
 
@@ -44,7 +44,7 @@ def test_a_schema_below_the_librarys_minimum_is_refused(
     small.migrate(empty_dsn)
     small.migration("0002_more", MORE)
     monkeypatch.setattr("sluicegate.sql.state.MINIMUM_SCHEMA", 2)
-    with pytest.raises(SchemaMismatch, match="version 1 and this library brings 0002_more. Run: sluicegate migrate"):
+    with pytest.raises(SchemaMismatch, match=r"version 1 and this library brings 0002_more\. Run: sluicegate migrate"):
         state_of(small, empty_dsn).require()
 
 
@@ -75,7 +75,8 @@ def test_a_newer_schema_is_tolerated_until_it_says_otherwise(small: Small, empty
     assert (state.state, state.usable, state.version, state.latest) == ("ahead", True, 2, 1)
     report = small.migrate(empty_dsn)
     assert (report.changed, report.version) == (False, 2)
-    assert report.note is not None and "left alone" in report.note
+    assert report.note is not None
+    assert "left alone" in report.note
 
     small.migration("0002_expand", MORE)
     small.migration("0003_contract", "-- phase: post\n-- minimum: 2\nselect 1;\n")
@@ -85,7 +86,7 @@ def test_a_newer_schema_is_tolerated_until_it_says_otherwise(small: Small, empty
     (small.root / "migrations" / "0002_expand.sql").unlink()
     state = state_of(small, empty_dsn)
     assert (state.state, state.usable) == ("ahead", False)
-    with pytest.raises(SchemaMismatch, match="needs a library that knows version 2. Upgrade this library"):
+    with pytest.raises(SchemaMismatch, match=r"needs a library that knows version 2\. Upgrade this library"):
         small.migrate(empty_dsn)
 
 
@@ -94,7 +95,8 @@ def test_an_applied_file_that_the_library_lacks_in_the_middle_is_tampered(small:
     run(empty_dsn, "update sluicegate.migration set sha256 = 'x'")
     state = state_of(small, empty_dsn)
     assert (state.state, state.usable) == ("tampered", False)
-    assert state.next_step is not None and "original file" in state.next_step
+    assert state.next_step is not None
+    assert "original file" in state.next_step
 
 
 def test_a_moved_clock_alone_refuses_nobody(dsn: str) -> None:

@@ -2,54 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
-import psycopg
 import pytest
 
 from sluicegate.errors import Unavailable
 from sluicegate.sql.migrate import MigrationReport
 from sluicegate.sql.script import LOCK_KEY
+from tests.sql.background import Background, connect, doomed, kill_with_backend
 from tests.sql.small import Small, ask, run, versions
 from tests.support.servers import Server, TestRun
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.both_versions
-
-RUN = "import sys, psycopg; from pathlib import Path; from sluicegate.sql.migrate import migrate; migrate(psycopg.connect(sys.argv[1], application_name='doomed'), directory=Path(sys.argv[2]))"
 STATE = "select state, xact_start is null from pg_stat_activity where application_name = %s and datname = current_database()"
-
-
-class Background:
-    """A migration in a thread of its own, and what it says."""
-
-    def __init__(self, small: Small, dsn: str, **options: Any) -> None:
-        self.said: list[str] = []
-        self._pool = ThreadPoolExecutor(1)
-        self.result: Future[MigrationReport] = self._pool.submit(
-            lambda: small.migrate(f"{dsn}&application_name=migrator", progress=self.said.append, **options)
-        )
-
-    def hear(self) -> None:
-        """Return when it has said something; raise what it raised."""
-        eventually(lambda: self.said or self.result.done(), "a word from the migrator")
-        if not self.said:
-            self.result.result()
-
-    def report(self) -> MigrationReport:
-        report = self.result.result(60)
-        self._pool.shutdown()
-        return report
-
-
-def connect(dsn: str, **options: Any) -> psycopg.Connection[Any]:
-    return psycopg.connect(dsn, prepare_threshold=None, **options)
 
 
 def test_a_migrator_says_whom_it_waits_for_and_goes_on_when_it_may(small: Small, empty_dsn: str) -> None:
@@ -126,24 +92,19 @@ def test_a_table_in_use_for_too_long_is_given_up_with_the_name_of_its_user(small
     assert versions(empty_dsn) == [1]
 
 
-def kill(process: subprocess.Popen[bytes], watcher: psycopg.Connection[Any]) -> None:
-    """End a migrator and its backend at once, as a crash of its machine would."""
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    watcher.execute("select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = 'doomed'")
-
-
 def test_a_killed_migrator_leaves_nothing_half_done_and_the_next_resumes(small: Small, empty_dsn: str) -> None:
     small.migration(
         "0002_long", "create table sluicegate.early (id bigint); select pg_advisory_xact_lock(42); select 1;"
     )
-    with connect(empty_dsn) as gate, connect(empty_dsn, autocommit=True) as watcher:
+    with (
+        connect(empty_dsn) as gate,
+        connect(empty_dsn, autocommit=True) as watcher,
+        doomed(small, empty_dsn) as process,
+    ):
         gate.execute("select pg_advisory_xact_lock(42)")
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        process = subprocess.Popen([sys.executable, "-c", RUN, empty_dsn, str(small.root)], env=environment)
         blocked = "select count(*) from pg_locks where locktype = 'advisory' and objid = 42 and not granted"
         eventually(lambda: ask(watcher, blocked), "the migrator inside 0002_long")
-        kill(process, watcher)
+        kill_with_backend(process, watcher)
     assert versions(empty_dsn) == [1]
     assert ask(empty_dsn, "select to_regclass('sluicegate.early')") is None
     report = small.migrate(empty_dsn)

@@ -66,7 +66,7 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def statements(text: str) -> list[str]:
-    """The statements of ``text`` without their semicolons; pieces that hold only comments are left out.
+    """The statements of ``text`` without their semicolons and the comments before them.
 
     Bodies written as ``begin atomic … end`` are not understood; function files never pass through here.
     """
@@ -74,9 +74,9 @@ def statements(text: str) -> list[str]:
     current: list[Token] = []
     for token in [*tokens(text), Token("symbol", ";")]:
         if token.text == ";" and token.kind == "symbol":
-            if not all(piece.silent for piece in current):
+            if current:
                 found.append("".join(piece.text for piece in current).strip())
             current = []
-        else:
+        elif current or not token.silent:
             current.append(token)
     return found
