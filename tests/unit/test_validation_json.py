@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.errors import InvalidArgument
+from sluicegate.errors import InvalidArgument, SluicegateError
 from sluicegate.model import FinishItem, Lease
 from sluicegate.ops import requests
 from sluicegate.ops.json_text import MAX_JSON_BYTES, encode
 from sluicegate.ops.text import MAX_ERROR_BYTES, MAX_SUMMARY_BYTES, clipped, storable
+from sluicegate.store.statements import decode
 
 SCOPE = "endpoint:default"
 LEASE = Lease(7, "token")
@@ -85,6 +86,11 @@ def test_nesting_goes_100_deep_and_no_deeper(as_dict: bool) -> None:
 
 def test_a_nesting_bomb_is_refused_without_recursion() -> None:
     assert "100 deep" in refused(nested(200_000)).message
+
+
+def test_an_answer_nested_too_deep_to_read_is_an_error_of_ours() -> None:
+    with pytest.raises(SluicegateError, match="nested deeper"):
+        decode("[" * 100_000 + "]" * 100_000)
 
 
 def test_a_value_inside_itself_is_refused() -> None:

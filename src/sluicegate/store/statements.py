@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from sluicegate.errors import SluicegateError
+
 
 def _call(function: str, **types: str) -> str:
     arguments = ", ".join(f"p_{name} => %({name})s::{kind}" for name, kind in types.items())
@@ -77,11 +79,19 @@ CLOCK = "select to_jsonb(sluicegate.clock())::text"
 
 
 def decode(text: str) -> Any:
-    """The answer of a call. Whole numbers too long for Python's own limit arrive as text instead of failing."""
+    """The answer of a call. Whole numbers too long for Python's own limit arrive as text instead of failing.
+
+    Raises SluicegateError for an answer that is nested deeper than Python can read.
+    """
     try:
         return json.loads(text)
     except ValueError:
         return json.loads(text, parse_int=_whole_number)
+    except RecursionError:
+        raise SluicegateError(
+            "A value in the answer is nested deeper than Python can read; it was not enqueued by this library.",
+            next_step="Look at it in SQL, and cancel its job or flatten its payload.",
+        ) from None
 
 
 def _whole_number(digits: str) -> int | str:
