@@ -1,0 +1,121 @@
+"""What a run of ``exec`` tells while it goes on and at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from sluicegate.model import Claim, Finish, FinishItem
+
+EventKind = Literal[
+    "started",  # the command of a job runs
+    "done",
+    "failed",  # the attempt failed; the job runs again later
+    "dead_letter",  # the attempt failed and was the last one
+    "released",  # the job went back unfinished
+    "cancelled",
+    "lost",  # somebody else has the job now, or its end could not be recorded
+    "database_away",
+    "database_back",
+    "stopping",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecEvent:
+    """Something that happened. ``claim`` and ``seconds`` (how long the command ran) are None where no job is meant.
+
+    ``message`` is for people: the error, the reason of a release, what is wrong with the database.
+    """
+
+    kind: EventKind
+    claim: Claim | None = None
+    message: str | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExecReport:
+    """What a run did. Every claim ends in one of ``done``, ``failed``, ``cancelled``, ``released`` and ``lost``.
+
+    ``failed`` counts attempts, ``dead_letters`` the jobs that will not run again, whether their last attempt failed or
+    was released. ``lost`` are attempts whose end was not recorded, because the lease or the database was gone.
+    ``seconds`` is how long the run took.
+    """
+
+    claimed: int = 0
+    done: int = 0
+    failed: int = 0
+    dead_letters: int = 0
+    cancelled: int = 0
+    released: int = 0
+    lost: int = 0
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Tally:
+    """Counts what happens and passes it on to ``on_event``.
+
+    What ``on_event`` raises must not leave a job half done: it is kept as ``fault``, and ``stop`` is called.
+    """
+
+    def __init__(self, on_event: Callable[[ExecEvent], object] | None, stop: Callable[[], object]) -> None:
+        self.fault: Exception | None = None
+        self._on_event = on_event
+        self._stop = stop
+        self._counts = dict.fromkeys(("claimed", "done", "failed", "dead_letters", "cancelled", "released", "lost"), 0)
+        self._away = False
+
+    def claimed(self, number: int) -> None:
+        self._counts["claimed"] += number
+
+    def started(self, claim: Claim) -> None:
+        self._tell(ExecEvent("started", claim))
+
+    def finished(self, claim: Claim, item: FinishItem, answer: Finish, seconds: float | None) -> None:
+        """The database has recorded the end of an attempt."""
+        kind: EventKind
+        if answer.state == "cancelled" and item.outcome != "completed":
+            kind = "cancelled"
+        elif item.outcome == "completed":
+            kind = "done"
+        else:
+            kind = "failed" if item.outcome == "failed" else "released"
+        self._counts[kind] += 1
+        if answer.dead_letter:
+            self._counts["dead_letters"] += 1
+            kind = "dead_letter"
+        self._tell(ExecEvent(kind, claim, item.error or item.reason, seconds))
+
+    def lost(self, claim: Claim, message: str, seconds: float | None = None) -> None:
+        self._counts["lost"] += 1
+        self._tell(ExecEvent("lost", claim, message, seconds))
+
+    def database_away(self, error: Exception) -> None:
+        if not self._away:
+            self._away = True
+            self._tell(ExecEvent("database_away", message=str(error)))
+
+    def database_back(self) -> None:
+        if self._away:
+            self._away = False
+            self._tell(ExecEvent("database_back"))
+
+    def stopping(self, message: str) -> None:
+        self._tell(ExecEvent("stopping", message=message))
+
+    def report(self, seconds: float) -> ExecReport:
+        return ExecReport(**self._counts, seconds=seconds)
+
+    def _tell(self, event: ExecEvent) -> None:
+        if self._on_event is None or self.fault is not None:
+            return
+        try:
+            self._on_event(event)
+        except Exception as error:  # noqa: BLE001 - it is the caller's, and raised again at the end of the run
+            self.fault = error
+            self._stop()

@@ -1,0 +1,162 @@
+"""Keeping leases: heartbeats for every job that is held, in one call, and an end by our own clock without them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from sluicegate.client import Client
+from sluicegate.errors import Unavailable
+from sluicegate.model import Claim, Heartbeat
+from sluicegate.worker.events import Tally
+from sluicegate.worker.loop import Loop, Pace
+
+# A command is told to end so long before its lease does: a tenth of the lease, at most a second.
+_FAREWELL_SHARE = 0.1
+_FAREWELL_MOST = 1.0
+_HEARTBEATS_A_LEASE = 3
+
+
+class ServerClock:
+    """The database's clock, as far as its answers tell it; the clock of this machine only measures what passes between."""
+
+    def __init__(self) -> None:
+        self._known = (datetime.now(UTC), time.monotonic())
+
+    def heard(self, server_time: datetime) -> None:
+        self._known = (server_time, time.monotonic())
+
+    def now(self) -> datetime:
+        moment, heard_at = self._known
+        return moment + timedelta(seconds=time.monotonic() - heard_at)
+
+
+@dataclass(slots=True, eq=False)
+class HeldLease:
+    """A lease by the monotonic clock of this machine: it certainly holds until ``ends_at``.
+
+    Counted from the moment before the call that granted it was sent, so the database cannot think it over earlier.
+    """
+
+    claim: Claim
+    length: float
+    renewed_at: float
+    ends_at: float
+    on_lost: Callable[[str], None] = field(repr=False)
+    on_cancelled: Callable[[], None] = field(repr=False)
+    on_renewed: Callable[[], None] = field(repr=False)
+    cancelled: bool = False
+    finish_sent: bool = False
+    alarm: asyncio.TimerHandle | None = None
+
+    @property
+    def farewell_at(self) -> float:
+        """When a command under this lease has to be told to end, so that it is over when the lease is."""
+        return self.ends_at - min(_FAREWELL_MOST, self.length * _FAREWELL_SHARE)
+
+    @property
+    def due_at(self) -> float:
+        """When the next heartbeat should be sent: a third of the lease after it was last renewed."""
+        return self.renewed_at + self.length / _HEARTBEATS_A_LEASE
+
+
+class LeaseKeeper:
+    """Renews the leases of all held jobs; tells each job that was cancelled, or whose lease is lost.
+
+    ``on_answer`` is called after each heartbeat, answered or not.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        lease_seconds: int | None,
+        *,
+        tally: Tally,
+        clock: ServerClock,
+        on_answer: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._lease_seconds = lease_seconds
+        self._clock = clock
+        self._held: dict[int, HeldLease] = {}
+        self._asking: frozenset[int] = frozenset()
+        self._tally = tally
+        self._on_answer = on_answer
+        self.loop = Loop(self._tick, away=tally.database_away, backoff=Pace(0.1, 1.0))
+
+    def hold(self, lease: HeldLease) -> None:
+        """Keep the lease until ``drop``."""
+        self._held[lease.claim.job_id] = lease
+        self._set_alarm(lease)
+        self.loop.wake()
+
+    def drop(self, job_id: int) -> None:
+        """The job has ended, one way or the other."""
+        lease = self._held.pop(job_id, None)
+        if lease is not None and lease.alarm is not None:
+            lease.alarm.cancel()
+
+    def finishing(self, job_id: int, *, sent: bool) -> None:
+        """A finish is on its way (or has come back unanswered): a heartbeat beside it would look like one too late."""
+        if job_id in self._held:
+            self._held[job_id].finish_sent = sent
+
+    def is_asking(self, job_id: int) -> bool:
+        """Whether a heartbeat for the job is on its way; a finish should wait for ``on_answer``."""
+        return job_id in self._asking
+
+    def holds(self, job_id: int) -> bool:
+        """Whether the lease still certainly holds."""
+        lease = self._held.get(job_id)
+        return lease is not None and lease.ends_at > time.monotonic()
+
+    def _set_alarm(self, lease: HeldLease) -> None:
+        if lease.alarm is not None:
+            lease.alarm.cancel()
+        loop = asyncio.get_running_loop()
+        lease.alarm = loop.call_at(loop.time() + lease.farewell_at - time.monotonic(), self._run_out, lease)
+
+    def _run_out(self, lease: HeldLease) -> None:
+        if self._held.get(lease.claim.job_id) is lease:
+            lease.on_lost("The lease ran out: no heartbeat reached the database in time.")
+
+    async def _tick(self) -> float:
+        now = time.monotonic()
+        kept = [lease for lease in self._held.values() if not lease.finish_sent]
+        # Those that are nearly due go along with the first one.
+        if not any(lease.due_at <= now for lease in kept):
+            return min((lease.due_at - now for lease in kept), default=float("inf"))
+        patience = max(1.0, min(lease.length for lease in kept) / _HEARTBEATS_A_LEASE)
+        self._asking = frozenset(lease.claim.job_id for lease in kept)
+        try:
+            async with asyncio.timeout(patience):
+                answers = await self._client.heartbeat_many(
+                    [lease.claim for lease in kept], lease_seconds=self._lease_seconds
+                )
+        except TimeoutError:
+            raise Unavailable(f"PostgreSQL did not answer a heartbeat within {patience:g} s.") from None
+        finally:
+            self._asking = frozenset()
+            self._on_answer()
+        self._tally.database_back()
+        for lease, answer in zip(kept, answers, strict=True):
+            if self._held.get(lease.claim.job_id) is lease:
+                self._hear(lease, answer, now)
+        return 0.0
+
+    def _hear(self, lease: HeldLease, answer: Heartbeat, sent_at: float) -> None:
+        self._clock.heard(answer.server_time)
+        if answer.status != "ok" or answer.lease_expires_at is None:
+            self.drop(lease.claim.job_id)
+            lease.on_lost(answer.message or "The lease is not ours any more.")
+            return
+        lease.renewed_at = sent_at
+        lease.ends_at = max(lease.ends_at, sent_at + (answer.lease_expires_at - answer.server_time).total_seconds())
+        self._set_alarm(lease)
+        lease.on_renewed()
+        if answer.cancelled and not lease.cancelled:
+            lease.cancelled = True
+            lease.on_cancelled()

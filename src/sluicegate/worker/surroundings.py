@@ -1,0 +1,61 @@
+"""What a command finds when it starts: its environment, and the file with its payload."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from sluicegate.model import Claim
+
+# Everything libpq reads begins so; a DSN that lies scattered over them is still one.
+_LIBPQ = b"PG"
+_KEPT = frozenset({b"SLUICEGATE_DATA_DIR", b"SLUICEGATE_SCOPE", b"SLUICEGATE_URL"})
+
+
+def base_environment(environment: Mapping[bytes, bytes], dsn: str | None = None) -> dict[bytes, bytes]:
+    """``environment`` without any way to the queue's database, and without secrets of the worker's own.
+
+    Left out are ``PG…``, everything of ours but a few harmless names, and any variable whose value is ``dsn``.
+    """
+    secret = None if dsn is None else os.fsencode(dsn)
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith(_LIBPQ) and (not name.startswith(b"SLUICEGATE_") or name in _KEPT) and value != secret
+    }
+
+
+def job_variables(claim: Claim, payload_file: Path) -> dict[bytes, bytes]:
+    """The variables that tell a command which job it does."""
+    job = claim.job
+    return {
+        b"SLUICEGATE_JOB_ID": b"%d" % job.id,
+        b"SLUICEGATE_ATTEMPT": b"%d" % job.attempt,
+        b"SLUICEGATE_QUEUE": job.queue.encode(),
+        b"SLUICEGATE_KIND": job.kind.encode(),
+        b"SLUICEGATE_LEASE_TOKEN": claim.lease_token.encode(),
+        b"SLUICEGATE_PAYLOAD_FILE": os.fsencode(payload_file),
+    }
+
+
+def private_folder() -> Path:
+    """A new folder that only this user can enter."""
+    return Path(tempfile.mkdtemp(prefix="sluicegate-exec-"))
+
+
+@contextmanager
+def payload_file(folder: Path, claim: Claim) -> Iterator[Path]:
+    """A file with the payload as JSON, for this user only, which is removed at the end. Raises OSError."""
+    path = folder / f"{claim.job.id}-{claim.attempt_seq}.json"
+    text = json.dumps(claim.job.payload, ensure_ascii=False).encode()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text)
+        yield path
+    finally:
+        path.unlink(missing_ok=True)

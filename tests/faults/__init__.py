@@ -1,0 +1,1 @@
+"""Faults forced on real processes and a real PostgreSQL."""

@@ -1,0 +1,1 @@
+"""Workers with real commands on a real PostgreSQL."""

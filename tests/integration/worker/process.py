@@ -1,0 +1,25 @@
+"""A worker process for tests: ``run_exec`` with the options of one JSON argument; events and report as JSON lines."""
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from sluicegate import Client
+from sluicegate.worker.exec import ExecEvent, run_exec
+
+
+def tell(event: ExecEvent) -> None:
+    job_id = None if event.claim is None else event.claim.job_id
+    print(json.dumps({"kind": event.kind, "job_id": job_id, "message": event.message}), flush=True)
+
+
+async def main(options: dict[str, Any]) -> None:
+    queue, command = options.pop("queue"), options.pop("command")
+    async with Client(**options.pop("client", {})) as client:
+        report = await run_exec(client, queue, command, on_event=tell, **options)
+    print(json.dumps({"report": report.to_dict()}), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(json.loads(sys.argv[1])))
