@@ -107,15 +107,20 @@ begin
                 when t.id is not null then
                     jsonb_build_object('id', t.id, 'created', true, 'state', t.state, 'queue', t.queue)
                 when j.id is not null then
-                    jsonb_build_object('id', j.id, 'created', false, 'state', j.state, 'queue', q.name)
+                    jsonb_build_object('id', j.id, 'created', false, 'state', j.state, 'queue', j.name)
             end
             order by t.ord
         )), bool_or(t.id is null and j.id is null)
     into v_answer, v_freed
     from unnest(v_ids, v_states, v_names, v_keys) with ordinality as t(id, state, queue, key, ord)
-    left join sluicegate.job j on j.scope_id = v_scope_id and j.dedup_key = case when t.id is null then t.key end
-        and j.state in ('scheduled', 'pending', 'claimed')
-    left join sluicegate.queue q on q.id = j.queue_id;
+    -- Lateral and limited: a plain join would read every key of the scope for each job, were the table thought small.
+    left join lateral (
+        select d.id, d.state, q.name
+        from sluicegate.job d join sluicegate.queue q on q.id = d.queue_id
+        where t.id is null and d.scope_id = v_scope_id and d.dedup_key = t.key
+            and d.state in ('scheduled', 'pending', 'claimed')
+        limit 1
+    ) j on true;
     if v_freed and cardinality(v_keys) = 1 then
         -- The job in the way ended between the two statements: its key is free again.
         v_answer := sluicegate.insert_jobs(p_jobs, null, p_scope, p_field);
