@@ -176,7 +176,7 @@ class _Run:
 
         with self.turns.cursor() as cursor:
             absent = missing(cursor)
-        return self.turns.take(self.doing, create) if absent else ()
+        return self.turns.take(self.doing, create, as_owner=False) if absent else ()
 
     def _apply(self, file: MigrationFile) -> bool:
         self.doing = f"Migration {file.label}"

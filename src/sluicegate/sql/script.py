@@ -37,6 +37,20 @@ set local synchronous_commit = on;
 set local jit = off;
 """
 
+# Whoever migrates for the owner of the schema, a DBA for instance, acts as the owner: what he makes belongs to it.
+AS_OWNER = """\
+do $owner$
+begin
+    perform set_config('role', pg_get_userbyid(n.nspowner), true)
+    from pg_namespace n
+    where n.nspname = 'sluicegate' and n.nspowner <> (select r.oid from pg_roles r where r.rolname = current_user)
+        and pg_has_role(n.nspowner, 'MEMBER');
+exception when insufficient_privilege then
+    null;
+end
+$owner$;
+"""
+
 BOOTSTRAP = """\
 do $bootstrap$
 begin
@@ -185,6 +199,7 @@ def migration_script(source: Source, start: int = 0, to: int | None = None) -> s
     if end == source.latest:
         parts.append(_part("Roles, where they are missing and may be created", roles_block()))
         functions = [
+            AS_OWNER,
             _turn(end),
             *(function_text(file, source.library) for file in source.functions),
             vanished_text([file.name for file in source.functions]),
@@ -222,7 +237,7 @@ $turn$;
 
 def _transactional(file: MigrationFile, library: str) -> str:
     text = file.text.strip() + "\n"
-    return _part(file.label, _turn(file.version - 1), BOOTSTRAP, text, record_migration(file, library))
+    return _part(file.label, AS_OWNER, _turn(file.version - 1), BOOTSTRAP, text, record_migration(file, library))
 
 
 def _online(file: MigrationFile, library: str) -> str:
@@ -243,12 +258,13 @@ $valid$;
     )
     return "\n".join(
         [
-            _part(f"{file.label}: begun", _turn(file.version - 1), begun),
+            _part(f"{file.label}: begun", AS_OWNER, _turn(file.version - 1), begun),
             f"-- {file.label}: outside a transaction; every statement may be repeated",
             *(f"{statement};" for statement in file.statements),
             "",
             _part(
                 f"{file.label}: finished",
+                AS_OWNER,
                 checks,
                 "update sluicegate.migration set applied_at = clock_timestamp(), backend_pid = null, backend_start = null\n"
                 f"where version = {file.version};\n",

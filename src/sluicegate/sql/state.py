@@ -91,6 +91,7 @@ class SchemaState:
 _PRESENT = """\
 select exists (select from pg_tables where schemaname = 'sluicegate' and tablename = 'migration'),
     exists (select from pg_tables where schemaname = 'sluicegate' and tablename = 'function_version'),
+    (select quote_ident(pg_get_userbyid(n.nspowner)) from pg_namespace n where n.nspname = 'sluicegate'), quote_ident(current_user),
     (select string_agg(c.relname::text, ', ' order by c.relname) from pg_class c
         where c.relnamespace = (select n.oid from pg_namespace n where n.nspname = 'sluicegate') and c.relkind in ('r', 'v'))
 """
@@ -110,7 +111,7 @@ def read_installed(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Installed:
     """Read the two version tables. Raises Forbidden when the role may not look at them."""
     found = cursor.execute(_PRESENT, prepare=False).fetchone()
     assert found is not None
-    migration, function_version, relations = found
+    migration, function_version, owner, role, relations = found
     if not migration:
         return Installed(foreign=relations)
     try:
@@ -120,8 +121,9 @@ def read_installed(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Installed:
         functions = cursor.execute(_FUNCTIONS, prepare=False).fetchall() if function_version else []
     except psycopg.errors.InsufficientPrivilege as error:
         raise Forbidden(
-            f"The database role may not use the schema sluicegate: {error.diag.message_primary}.",
-            next_step="As the owner of the schema: grant sluicegate_worker (or _producer, _reader, _admin) to the role.",
+            f"The role {role} may not use the schema sluicegate: {error.diag.message_primary}.",
+            next_step=f"To use it, have its owner or a DBA run: grant sluicegate_worker to {role} (or _producer, _reader, _admin)."
+            f" To migrate it, connect as {owner}.",
         ) from error
     return Installed(
         tuple(InstalledMigration(*row) for row in migrations), tuple(InstalledFunction(*row) for row in functions), True

@@ -11,7 +11,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from sluicegate.errors import Unavailable
-from sluicegate.sql.script import LOCK_KEY, SETTINGS
+from sluicegate.sql.script import AS_OWNER, LOCK_KEY, SETTINGS
 from sluicegate.sql.sessions import lock_holder, table_holders
 
 __all__ = ["Cursor", "Turns"]
@@ -58,13 +58,16 @@ class Turns:
     def cursor(self) -> Cursor:
         return psycopg.Cursor(self.conn, row_factory=tuple_row)
 
-    def take(self, what: str, work: Callable[[Cursor], T]) -> T:
-        """Commit what ``work`` does under the lock; it is repeated whole when it had to give way to somebody."""
+    def take(self, what: str, work: Callable[[Cursor], T], *, as_owner: bool = True) -> T:
+        """Commit what ``work`` does under the lock; it is repeated whole when it had to give way to somebody.
+
+        Where the schema exists and the role may, the work is done as the schema's owner.
+        """
         patience = Patience(self.say, self.timeout)
         while True:
             try:
                 with self.conn.transaction(), self.cursor() as cursor:
-                    cursor.execute(SETTINGS, prepare=False)
+                    cursor.execute(SETTINGS + (AS_OWNER if as_owner else ""), prepare=False)
                     row = cursor.execute(f"select pg_try_advisory_xact_lock({LOCK_KEY})", prepare=False).fetchone()
                     if row == (True,):
                         return work(cursor)
