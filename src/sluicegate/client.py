@@ -110,7 +110,7 @@ class Client:
             database.close()
             raise
         self._database, self._pool = database, pool
-        self._opened = AsyncOps(pool, self._calls, retries=self._retries)
+        self._opened = AsyncOps(database, pool, self._calls, retries=self._retries)
         return self
 
     async def close(self) -> None:

@@ -110,7 +110,7 @@ class SyncClient:
             database.close()
             raise
         self._database, self._pool = database, pool
-        self._opened = SyncOps(pool, self._calls, retries=self._retries)
+        self._opened = SyncOps(database, pool, self._calls, retries=self._retries)
         return self
 
     def close(self) -> None:

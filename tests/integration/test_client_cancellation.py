@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import psycopg
@@ -144,7 +144,7 @@ async def test_other_calls_are_finished_too_when_they_are_cancelled(
         await client.enqueue("q")
         (claim,) = (await client.claim("q")).claims
         await holder.execute("lock table sluicegate.job in access exclusive mode")
-        calls = {
+        calls: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
             "enqueue": lambda: client.enqueue("q", "second"),
             "complete": lambda: client.complete(claim, "done"),
             "list_jobs": client.list_jobs,

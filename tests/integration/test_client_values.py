@@ -11,7 +11,7 @@ from sluicegate import Client, NewJob, SyncClient
 from sluicegate.ops.text import storable_value
 from tests.support.counts import rounds
 
-stored_text = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"))
+stored_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 # PostgreSQL keeps numbers as decimals: -0.0 becomes 0, and 1e300 a whole number of 301 digits.
 numbers = st.integers() | st.floats(-1e15, 1e15).map(lambda number: number + 0.0)
 payloads = st.recursive(

@@ -16,6 +16,7 @@ from sluicegate.model import (
     NewJob,
     QueueStats,
 )
+from sluicegate.model._record import Record
 
 CLAIM = {
     "job": {
@@ -145,7 +146,7 @@ STATS = {
         (QueueStats, STATS),
     ],
 )
-def test_what_the_database_says_is_read_and_said_again_unchanged(kind: type, data: dict[str, object]) -> None:
+def test_what_the_database_says_is_read_and_said_again_unchanged(kind: type[Record], data: dict[str, object]) -> None:
     said = kind.from_dict(data).to_dict()
     assert said == data
     assert json.loads(json.dumps(said)) == data

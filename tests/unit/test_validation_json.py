@@ -19,7 +19,7 @@ SCOPE = "endpoint:default"
 LEASE = Lease(7, "token")
 
 any_text = st.text(st.characters(exclude_categories=()))
-stored_text = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"))
+stored_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | stored_text,
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(stored_text, inner, max_size=5),

@@ -29,9 +29,10 @@ from sluicegate.model import (
     Retried,
 )
 from sluicegate.ops import answers, requests
+from sluicegate.ops.database import Database
 from sluicegate.store.async_connections import AsyncPool
 from sluicegate.store.async_store import AsyncStore
-from sluicegate.store.calls import AsyncCalls, async_pause
+from sluicegate.store.calls import AsyncCalls, async_blocking, async_pause
 
 T = TypeVar("T")
 
@@ -40,14 +41,15 @@ _BUSY_WAITS = (0.005, 0.02, 0.05)
 
 
 class AsyncOps:
-    """What people do with jobs, over one pool.
+    """What people do with jobs, over one pool of connections to one database.
 
     A call whose connection is lost is repeated once: finishes and heartbeats are idempotent by their lease token,
     enqueues and claims by a request id, which is made here if the caller gives none. With ``retries`` false no request
     id is made, and a lost connection is raised at once.
     """
 
-    def __init__(self, pool: AsyncPool, calls: AsyncCalls, *, retries: bool = True) -> None:
+    def __init__(self, database: Database, pool: AsyncPool, calls: AsyncCalls, *, retries: bool = True) -> None:
+        self._database = database
         self._pool = pool
         self._calls = calls
         self._store = AsyncStore(pool)
@@ -72,24 +74,22 @@ class AsyncOps:
         request_id: str | None = None,
         finished: Iterable[FinishItem] = (),
     ) -> ClaimAnswer:
-        def shaped(finishes: Iterable[FinishItem]) -> requests.Arguments:
-            return requests.claim(
-                queues,
-                n=n,
-                lease_seconds=lease_seconds,
-                request_id=request_id or self._request_id(),
-                finished=finishes,
-                worker=worker,
-                scope=scope,
-            )
-
-        answer = first = await self._claim(shaped(finished), scope)
+        arguments = requests.claim(
+            queues,
+            n=n,
+            lease_seconds=lease_seconds,
+            request_id=request_id or self._request_id(),
+            finished=finished,
+            worker=worker,
+            scope=scope,
+        )
+        answer = first = await self._claim(arguments, scope)
         for wait in _BUSY_WAITS:
-            # What a request id of the caller's own was answered with is settled: repeating it opens nothing.
-            if not answer.busy or request_id is not None:
+            if not answer.busy:
                 break
             await async_pause(wait * random.uniform(0.5, 1.5))
-            answer = await self._claim(shaped(()), scope)
+            # The finishes stand; only the claim is asked for again.
+            answer = await self._claim({**arguments, "finished": "[]"}, scope)
         return replace(answer, finished=first.finished)
 
     async def claim_job(
@@ -248,6 +248,7 @@ class AsyncOps:
         return await self._calls.run(self._renewed(call), abandoned)
 
     async def _renewed(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        await async_blocking(self._database.renew)
         await self._pool.renew()
         return await call()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 import psycopg
 
@@ -16,10 +17,15 @@ from sluicegate.store.dsn import connect_arguments
 
 @dataclass(frozen=True)
 class Database:
-    """A database that is ready for this library. ``close`` lets go of it; a private PostgreSQL may then stop."""
+    """A database that is ready for this library.
+
+    ``renew`` starts a private PostgreSQL again that has gone; it may be called from any thread. ``close`` lets go of
+    it, so that it may stop. Neither does anything to a database of somebody else's.
+    """
 
     dsn: str
     scope: str
+    renew: Callable[[], None]
     close: Callable[[], None]
 
 
@@ -34,7 +40,7 @@ def open_database(dsn: str | None, scope: str | None, data_dir: Path | None) -> 
     if settings.dsn is not None:
         with _connected(settings.dsn) as connection:
             schema_state(connection).require()
-        return Database(settings.dsn, settings.scope, _nothing)
+        return Database(settings.dsn, settings.scope, renew=_nothing, close=_nothing)
 
     # Imported late: whoever has a DSN needs no binaries.
     from sluicegate.embedded import attach
@@ -46,7 +52,14 @@ def open_database(dsn: str | None, scope: str | None, data_dir: Path | None) -> 
     except BaseException:
         attachment.close()
         raise
-    return Database(attachment.dsn, settings.scope, attachment.close)
+
+    alone = Lock()
+
+    def renew() -> None:
+        with alone:
+            attachment.renew()
+
+    return Database(attachment.dsn, settings.scope, renew=renew, close=attachment.close)
 
 
 def _connected(dsn: str) -> psycopg.Connection:
@@ -57,4 +70,4 @@ def _connected(dsn: str) -> psycopg.Connection:
 
 
 def _nothing() -> None:
-    """Nothing to let go of."""
+    """Nothing of ours."""

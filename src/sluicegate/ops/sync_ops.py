@@ -30,7 +30,8 @@ from sluicegate.model import (
     Retried,
 )
 from sluicegate.ops import answers, requests
-from sluicegate.store.calls import SyncCalls, sync_pause
+from sluicegate.ops.database import Database
+from sluicegate.store.calls import SyncCalls, sync_blocking, sync_pause
 from sluicegate.store.sync_connections import SyncPool
 from sluicegate.store.sync_store import SyncStore
 
@@ -41,14 +42,15 @@ _BUSY_WAITS = (0.005, 0.02, 0.05)
 
 
 class SyncOps:
-    """What people do with jobs, over one pool.
+    """What people do with jobs, over one pool of connections to one database.
 
     A call whose connection is lost is repeated once: finishes and heartbeats are idempotent by their lease token,
     enqueues and claims by a request id, which is made here if the caller gives none. With ``retries`` false no request
     id is made, and a lost connection is raised at once.
     """
 
-    def __init__(self, pool: SyncPool, calls: SyncCalls, *, retries: bool = True) -> None:
+    def __init__(self, database: Database, pool: SyncPool, calls: SyncCalls, *, retries: bool = True) -> None:
+        self._database = database
         self._pool = pool
         self._calls = calls
         self._store = SyncStore(pool)
@@ -73,24 +75,22 @@ class SyncOps:
         request_id: str | None = None,
         finished: Iterable[FinishItem] = (),
     ) -> ClaimAnswer:
-        def shaped(finishes: Iterable[FinishItem]) -> requests.Arguments:
-            return requests.claim(
-                queues,
-                n=n,
-                lease_seconds=lease_seconds,
-                request_id=request_id or self._request_id(),
-                finished=finishes,
-                worker=worker,
-                scope=scope,
-            )
-
-        answer = first = self._claim(shaped(finished), scope)
+        arguments = requests.claim(
+            queues,
+            n=n,
+            lease_seconds=lease_seconds,
+            request_id=request_id or self._request_id(),
+            finished=finished,
+            worker=worker,
+            scope=scope,
+        )
+        answer = first = self._claim(arguments, scope)
         for wait in _BUSY_WAITS:
-            # What a request id of the caller's own was answered with is settled: repeating it opens nothing.
-            if not answer.busy or request_id is not None:
+            if not answer.busy:
                 break
             sync_pause(wait * random.uniform(0.5, 1.5))
-            answer = self._claim(shaped(()), scope)
+            # The finishes stand; only the claim is asked for again.
+            answer = self._claim({**arguments, "finished": "[]"}, scope)
         return replace(answer, finished=first.finished)
 
     def claim_job(
@@ -247,6 +247,7 @@ class SyncOps:
         return self._calls.run(self._renewed(call), abandoned)
 
     def _renewed(self, call: Callable[[], T]) -> T:
+        sync_blocking(self._database.renew)
         self._pool.renew()
         return call()
 
