@@ -1,0 +1,152 @@
+"""``./dev bench jobs``: claims, finishes and enqueues, each as a ratio to its floor in the same run."""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psycopg
+
+from bench import floor
+from bench.costs import Costs, costs
+from bench.drivers import available
+from bench.floor import FloorClaims, FloorCopy, FloorInserts
+from bench.ours import BulkEnqueues, Claims, Enqueues
+from bench.report import Line, print_report, to_json
+from bench.rounds import Rates, Work, ratio, run
+from bench.server import Place, database
+
+CLAIMERS = (1, 8)
+BATCHES = (1, 100)
+FLOOR1_CLIENTS = 10
+COST_BATCHES = (1, 100)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A work of ours, the keys of the floors it is measured against, and the goals for the first of those ratios."""
+
+    work: Work
+    floors: tuple[str, ...]
+    goal: str = ""
+    elsewhere: str = ""
+
+
+def floors(dsn: str, drivers: Sequence[str]) -> list[Work]:
+    found: list[Work] = []
+    for driver in drivers:
+        found += [FloorClaims(dsn, driver, claimers, 100) for claimers in CLAIMERS]
+        found += [FloorClaims(dsn, driver, FLOOR1_CLIENTS, 1)]
+        found += [FloorInserts(dsn, driver, 8), FloorCopy(dsn, driver)]
+    return found
+
+
+def ours(dsn: str, drivers: Sequence[str]) -> list[Compared]:
+    """Every figure with psycopg through the library's store; those that have a goal with asyncpg too."""
+    found: list[Compared] = []
+    for driver in drivers:
+        for claimers in CLAIMERS:
+            for batch in BATCHES:
+                for folded in (True, False):
+                    if driver == "psycopg" or folded:
+                        against = (
+                            f"floor: claim and delete, {claimers} x 100, {driver}",
+                            f"floor: claim and delete, {FLOOR1_CLIENTS} x 1, {driver}",
+                        )
+                        best = batch == 100 and folded
+                        found.append(
+                            Compared(
+                                Claims(dsn, driver, claimers, batch, folded=folded),
+                                against,
+                                "≥ 0.25, then ≥ 0.5; ≥ 3 ÷ floor1" if best else "",
+                                "0.11, 0.09; 0.48 on Node" if best else "",
+                            )
+                        )
+        insert = f"floor: insert, 8 x 1, {driver}"
+        found.append(Compared(Enqueues(dsn, driver, 8), (insert,), "≥ 0.6", "0.42"))
+        if driver == "psycopg":
+            found.append(Compared(Enqueues(dsn, driver, 8, named=True), (insert,)))
+        copy = f"floor: COPY, 1 x {floor.BULK}, {driver}"
+        found.append(Compared(BulkEnqueues(dsn, driver), (copy,), "≥ 0.4", "0.26"))
+    return found
+
+
+def prepare(dsn: str) -> None:
+    """Make the floor's table, and keep autovacuum out of all figures alike."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(floor.TABLE)
+        tables = connection.execute("select tablename from pg_tables where schemaname = 'sluicegate'").fetchall()
+        for (table,) in tables:
+            connection.execute(f'alter table sluicegate."{table}" set (autovacuum_enabled = false)')
+
+
+def lines(compared: Sequence[Compared], rates: dict[str, Rates], left: dict[int, Costs]) -> list[Line]:
+    """The report: floors first, then ours with their ratios, then what a job leaves behind."""
+    found = [Line(key, "jobs/s", each.rounds) for key, each in rates.items() if key.startswith("floor")]
+    for one in compared:
+        own = rates[one.work.key]
+        against = {key: ratio(own, rates[key]) for key in one.floors}
+        found.append(Line(one.work.key, "jobs/s", own.rounds, against, one.goal, one.elsewhere))
+    for batch, cost in left.items():
+        goal = "≤ 2, then < 1"
+        found.append(Line(f"dead rows a job, {batch} a transaction", "rows", [cost.dead_rows], {}, goal, "2.0; 0.0"))
+        found.append(Line(f"write-ahead log a job, {batch} a transaction", "bytes", [cost.wal_bytes]))
+    return found
+
+
+async def measure(place: Place, options: argparse.Namespace) -> list[Line]:
+    drivers = available()
+    compared = ours(place.dsn, drivers)
+    works = [*floors(place.dsn, drivers), *(one.work for one in compared)]
+    if options.only:
+        compared = [one for one in compared if options.only in one.work.key]
+        wanted = {one.work.key for one in compared} | {key for one in compared for key in one.floors}
+        works = [work for work in works if work.key in wanted]
+    rates = await run(works, rounds=options.rounds, seconds=options.seconds, progress=progress)
+    left = {} if options.only else {batch: await costs(place.dsn, batch) for batch in COST_BATCHES}
+    return lines(compared, rates, left)
+
+
+def progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text[:78]}", end="", file=sys.stderr, flush=True)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./dev bench jobs", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=0.7, help="length of one run of one figure (default: 0.7)")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each figure runs (default: 3)")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="only figures whose name holds TEXT, and their floors"
+    )
+    parser.add_argument(
+        "--dsn", help="a server to make a database on (default: a private PostgreSQL, removed afterwards)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    options = parser.parse_args(arguments)
+    if options.seconds <= 0 or options.rounds < 1:
+        parser.error("--seconds must be above 0 and --rounds at least 1")
+    return options
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parse(arguments)
+    started = time.monotonic()
+    with database(options.dsn) as place:
+        prepare(place.dsn)
+        report = asyncio.run(measure(place, options))
+    progress("")
+    facts = {
+        **place.facts,
+        "drivers": ", ".join(available()),
+        "rounds": f"{options.rounds} of {options.seconds:g} s a figure, taking turns",
+        "took": f"{time.monotonic() - started:.0f} s",
+    }
+    if options.json:
+        print(json.dumps(to_json(facts, report), indent=1))
+    else:
+        print_report(facts, report)
+    return 0

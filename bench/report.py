@@ -1,0 +1,80 @@
+"""How figures are shown: a table for people, one JSON object for programs."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+NOTE = """\
+÷ floor: a bare table, the same number of clients and the same driver, 100 rows claimed in one transaction and deleted in
+the next; for enqueues one insert a transaction, or COPY. ÷ floor1: one row at a time from ten clients. A ratio is the
+median of the rounds' ratios. Folded: the finishes travel with the next claim. psycopg calls go through the library's
+store, without prepared statements; floors use prepared ones. "elsewhere" is the best seen in other queues on another
+noisy machine with 2 CPUs: compare ratios only, and no difference under 2x between two runs."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One figure: its value in each round, and its ratio to each floor by the floor's key."""
+
+    name: str
+    unit: str
+    rounds: list[float]
+    ratios: dict[str, float] = field(default_factory=dict)
+    goal: str = ""
+    elsewhere: str = ""
+
+    @property
+    def value(self) -> float:
+        return statistics.median(self.rounds)
+
+
+def print_report(facts: dict[str, str], lines: Sequence[Line]) -> None:
+    console = Console()
+    for name, value in facts.items():
+        console.print(f"{name}: {value}", highlight=False)
+    table = Table(show_edge=False, pad_edge=False)
+    table.add_column("figure")
+    for title in ("median", "least", "most"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("unit")
+    for title in ("÷ floor", "÷ floor1"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("goal")
+    table.add_column("elsewhere")
+    for line in lines:
+        own, one = [*(f"{value:.2f}" for value in line.ratios.values()), "", ""][:2]
+        numbers = (line.value, min(line.rounds), max(line.rounds))
+        table.add_row(line.name, *map(_number, numbers), line.unit, own, one, line.goal, line.elsewhere)
+    console.print()
+    # A pipe has no width: let no figure be cut.
+    if not console.is_terminal:
+        console = Console(width=190)
+    console.print(table)
+    console.print()
+    console.print(NOTE, highlight=False)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def to_json(facts: dict[str, str], lines: Sequence[Line]) -> dict[str, Any]:
+    return {
+        "facts": facts,
+        "figures": [
+            {
+                "name": line.name,
+                "unit": line.unit,
+                "value": line.value,
+                "rounds": line.rounds,
+                "ratios": line.ratios,
+                "goal": line.goal or None,
+                "elsewhere": line.elsewhere or None,
+            }
+            for line in lines
+        ],
+    }
