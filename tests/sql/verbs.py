@@ -50,16 +50,16 @@ class Sql:
 
     def one(self, query: str, *values: Any) -> Any:
         """The first value of the first row."""
-        row = self.connection.execute(query, values).fetchone()
+        row = self.connection.execute(query, values or None).fetchone()
         return None if row is None else row[0]
 
     def rows(self, query: str, *values: Any) -> list[Json]:
         with self.connection.cursor(row_factory=dict_row) as cursor:
-            return cursor.execute(query, values).fetchall()
+            return cursor.execute(query, values or None).fetchall()
 
     def do(self, statement: str, *values: Any) -> int:
         """Execute; how many rows it was about."""
-        return self.connection.execute(statement, values).rowcount
+        return self.connection.execute(statement, values or None).rowcount
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -136,7 +136,9 @@ class Sql:
         return [(attempt["outcome"], attempt["disposition"]) for attempt in self.attempts(job_id)]
 
     def late_calls(self, job_id: int) -> dict[str, int]:
-        rows = self.rows("select verb, sum(calls)::int as calls from sluicegate.late_call where job_id = %s group by verb", job_id)
+        rows = self.rows(
+            "select verb, sum(calls)::int as calls from sluicegate.late_call where job_id = %s group by verb", job_id
+        )
         return {row["verb"]: row["calls"] for row in rows}
 
     def lapse(self, *job_ids: int) -> None:
@@ -224,7 +226,12 @@ def check_ledger(sql: Sql) -> int:
         """
     )
     assert not wrong, wrong[:5]
-    assert sql.one("select count(*) from sluicegate.attempt_end e where not exists (select from sluicegate.attempt a where a.id = e.attempt_id)") == 0
+    assert (
+        sql.one(
+            "select count(*) from sluicegate.attempt_end e where not exists (select from sluicegate.attempt a where a.id = e.attempt_id)"
+        )
+        == 0
+    )
     opened: int = sql.one(
         "select (select count(*) from sluicegate.attempt)"
         " + (select coalesce(sum(attempts), 0) from sluicegate.attempt_count)::bigint"
