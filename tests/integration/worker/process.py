@@ -11,14 +11,19 @@ from sluicegate.worker.exec import ExecEvent, run_exec
 
 def tell(event: ExecEvent) -> None:
     job_id = None if event.claim is None else event.claim.job_id
-    print(json.dumps({"kind": event.kind, "job_id": job_id, "message": event.message}), flush=True)
+    write({"kind": event.kind, "job_id": job_id, "message": event.message})
+
+
+def write(line: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
 
 
 async def main(options: dict[str, Any]) -> None:
     queue, command = options.pop("queue"), options.pop("command")
     async with Client(**options.pop("client", {})) as client:
         report = await run_exec(client, queue, command, on_event=tell, **options)
-    print(json.dumps({"report": report.to_dict()}), flush=True)
+    write({"report": report.to_dict()})
 
 
 if __name__ == "__main__":

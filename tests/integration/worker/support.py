@@ -72,11 +72,12 @@ class Marked:
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
                 continue
             try:
-                if self._line in (entry / "environ").read_bytes().split(b"\0"):
-                    if running in (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"):
-                        found.append(int(entry.name))
+                ours = self._line in (entry / "environ").read_bytes().split(b"\0")
+                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             except OSError:
                 continue
+            if ours and running in words:
+                found.append(int(entry.name))
         return found
 
     def wait_gone(self, *, running: str = "", timeout: float = 10) -> None:

@@ -1,0 +1,1 @@
+"""The parts of a worker that need no database."""
