@@ -29,6 +29,7 @@ class Guest:
     pid: int
     since: float
     label: str = ""
+    has_asked: bool = False
     attached: bool = False
     received: bytes = field(default=b"", repr=False)
 
@@ -68,8 +69,8 @@ class Guests:
         return sorted((guest for guest in self._guests if guest.attached), key=lambda guest: guest.since)
 
     def has_undecided(self, seconds: float) -> bool:
-        """Whether somebody came within the last ``seconds`` and may be about to ask for an attachment."""
-        newest = max((guest.since for guest in self._guests if not guest.attached), default=0.0)
+        """Whether somebody came within the last ``seconds`` and has asked nothing yet: it may be for an attachment."""
+        newest = max((guest.since for guest in self._guests if not guest.has_asked), default=0.0)
         return newest > time.monotonic() - seconds
 
     def wait(self, timeout: float) -> Iterator[Request]:
@@ -116,6 +117,7 @@ class Guests:
             except ValueError:
                 self.dismiss(guest)
                 return
+            guest.has_asked = True
             yield Request(guest, message)
 
     def tell_all(self, message: dict[str, object]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from sluicegate.errors import EmbeddedError
 __all__ = ["ClientStatus", "EmbeddedStatus", "status", "stop"]
 
 _STATUS_SECONDS = 30.0
+_PAUSE_SECONDS = 0.01
 _STOP_SECONDS = 120.0
 
 
@@ -99,10 +102,33 @@ def stop(data_dir: Path, *, force: bool = False, timeout: float = _STOP_SECONDS)
         finally:
             connection.close()
     except Gone:
-        return False
+        return _wait_for_end(data, timeout, deadline)
     except TimeoutError:
         raise too_slow(data, timeout, "stop") from None
+    _wait_for_end(data, timeout, deadline)
     return True
+
+
+def _wait_for_end(data: DataDir, timeout: float, deadline: float) -> bool:
+    """Return when no supervisor holds its lock, be it that it was stopping already: whether one did."""
+    try:
+        lock = os.open(data.supervisor_lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    held = False
+    try:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                held = True
+            else:
+                return held
+            if time.monotonic() > deadline:
+                raise too_slow(data, timeout, "stop")
+            time.sleep(_PAUSE_SECONDS)
+    finally:
+        os.close(lock)
 
 
 def _understand(data: DataDir, answer: Mapping[str, object]) -> EmbeddedStatus:

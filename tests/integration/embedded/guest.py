@@ -1,0 +1,56 @@
+"""A command that is attached: ``python guest.py DATA_DIR OPTIONS``, told what to do line by line.
+
+It prints one JSON object when it is attached or refused, and one after each line it reads: ``renew``, ``open``,
+``close``. It ends when its input does. It needs the standard library and Sluicegate only, so that any user's Python
+can run it.
+"""
+
+import ctypes
+import json
+import os
+import sys
+from pathlib import Path
+
+from sluicegate.embedded import Attachment, attach
+from sluicegate.errors import SluicegateError
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def say(**facts: object) -> None:
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
+
+
+def facts(attachment: Attachment) -> dict[str, object]:
+    names = ("dsn", "server_pid", "supervisor_pid", "server_version", "port", "notice", "is_open")
+    return {name: getattr(attachment, name) for name in names} | {
+        "socket_dir": str(attachment.socket_dir),
+        "modules": sorted(name for name in sys.modules if "postgres" in name),
+        "pid": os.getpid(),
+    }
+
+
+def main() -> None:
+    options = json.loads(sys.argv[2])
+    if options.pop("adopts_orphans", False):
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if "bindir" in options:
+        options["bindir"] = Path(options["bindir"])
+    try:
+        attachment = attach(Path(sys.argv[1]), **options)
+        say(**facts(attachment))
+        for line in sys.stdin:
+            if line.strip() == "renew":
+                renewed = attachment.renew()
+                say(**facts(attachment), renewed=renewed)
+            elif line.strip() == "open":
+                say(is_open=attachment.is_open)
+            elif line.strip() == "close":
+                attachment.close()
+                say(is_open=attachment.is_open)
+    except SluicegateError as error:
+        say(**error.to_dict())
+
+
+main()
