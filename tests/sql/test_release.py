@@ -1,0 +1,79 @@
+"""Release: a job goes back unfinished, with a reason and perhaps not before a time."""
+
+from datetime import UTC, datetime, timedelta
+
+from tests.sql.verbs import Sql, check_ledger
+
+
+def test_a_released_job_is_pending_at_its_old_place_with_its_attempt_spent(sql: Sql) -> None:
+    first = sql.enqueue()
+    sql.enqueue()
+    claim = sql.take_one()
+    run_at = sql.job(first)["run_at"]
+    answer = sql.release(claim, reason="quota")
+    row = sql.job(first)
+    assert (answer["status"], answer["state"], answer["attempt"]) == ("ok", "pending", 1)
+    assert (row["run_at"], row["error"], row["attempts_total"], row["worker"]) == (run_at, "quota", 1, None)
+    (attempt,) = sql.attempts(first)
+    assert (attempt["outcome"], attempt["disposition"], attempt["error"], attempt["started"]) == (
+        "released", "requeued", "quota", True,
+    )  # fmt: skip
+    assert sql.take_one()["job"]["id"] == first
+
+
+def test_a_release_may_ask_for_a_later_time(sql: Sql) -> None:
+    job = sql.enqueue()
+    later = datetime.now(UTC).replace(microsecond=123_456) + timedelta(hours=1)
+    answer = sql.release(sql.take_one(), not_before=later)
+    assert (answer["state"], datetime.fromisoformat(answer["run_at"])) == ("scheduled", later)
+    assert sql.claim()["empty"] is True
+    sql.call("retry", job_id=job)
+    past = sql.release(sql.take_one(), not_before=later - timedelta(days=1))
+    assert past["state"] == "pending"
+
+
+def test_a_release_of_a_job_that_never_started_gives_the_attempt_back_but_not_the_record(sql: Sql) -> None:
+    job = sql.enqueue(max_attempts=1)
+    for number in range(1, 4):
+        claim = sql.take_one()
+        assert claim["job"]["attempt"] == 1
+        answer = sql.release(claim, started=False)
+        assert (answer["state"], answer["attempt"], answer["dead_letter"]) == ("pending", 0, False)
+        assert sql.job(job)["attempts_total"] == number
+    assert [attempt["started"] for attempt in sql.attempts(job)] == [False] * 3
+    assert check_ledger(sql) == 3
+
+
+def test_a_started_release_at_the_cap_is_a_dead_letter(sql: Sql) -> None:
+    job = sql.enqueue(max_attempts=2)
+    sql.release(sql.take_one())
+    answer = sql.release(sql.take_one(), not_before=datetime.now(UTC) + timedelta(hours=1))
+    assert (answer["state"], answer["dead_letter"], answer["attempt"]) == ("failed", True, 2)
+    assert sql.ends(job) == [("released", "requeued"), ("released", "dead_lettered")]
+    check_ledger(sql)
+
+
+def test_started_null_means_started(sql: Sql) -> None:
+    sql.enqueue()
+    assert sql.release(sql.take_one(), started=None, reason=None, not_before=None)["attempt"] == 1
+
+
+def test_releasing_twice_with_one_token_gives_one_attempt_back(sql: Sql) -> None:
+    job = sql.enqueue()
+    sql.release(sql.take_one())
+    claim = sql.take_one()
+    assert sql.release(claim, started=False)["attempt"] == 1
+    again = sql.release(claim, started=False)
+    assert (again["status"], again["replayed"], again["attempt"]) == ("ok", True, 1)
+    assert sql.fail(claim)["status"] == "conflict"
+    assert sql.job(job)["attempt"] == 1
+    check_ledger(sql)
+
+
+def test_a_released_job_that_was_cancelled_meanwhile_is_cancelled(sql: Sql) -> None:
+    job = sql.enqueue()
+    claim = sql.take_one()
+    sql.call("cancel", job_id=job)
+    assert sql.release(claim)["state"] == "cancelled"
+    assert sql.ends(job) == [("released", "cancelled")]
+    check_ledger(sql)
