@@ -249,7 +249,9 @@ async def test_a_claim_cancelled_and_cut_at_once_is_left_to_its_lease(cutter: Cu
 async def test_a_server_that_dropped_every_connection_is_used_again_at_once(queue: Any, db: Connection) -> None:
     await asyncio.gather(*(queue.queue_stats() for _ in range(4)))
     for _ in range(3):
-        await db.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'sluicegate'")
+        await db.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'sluicegate'"
+        )
         made = await queue.enqueue("q")
         (claim,) = (await queue.claim("q")).claims
         assert claim.job_id == made.id
