@@ -131,7 +131,7 @@ async def test_a_claim_cancelled_while_it_waits_for_a_connection_is_never_sent(
     await holder.execute("lock table sluicegate.queue in access exclusive mode")
     async with Client(dsn, max_size=1) as client:
         enqueue = asyncio.create_task(client.enqueue("q"))
-        waits = "select 1 from pg_stat_activity where datname = current_database() and query like 'select sluicegate.enqueue(%' and wait_event_type = 'Lock'"
+        waits = waiting("enqueue(")
         await eventually_async(lambda: _some(db, waits), "the only connection is in use")
         claim = asyncio.create_task(client.claim("q"))
         await give_up_after(claim, 20)
@@ -162,9 +162,7 @@ async def test_other_calls_are_finished_too_when_they_are_cancelled(
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        backend = await number(
-            db, "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-        )
+        backend = await number(db, waits)
         await holder.commit()
         states = [row.state for row in (await client.list_jobs()).jobs]
         assert states == {"enqueue": ["pending", "claimed"], "complete": ["done"], "list_jobs": ["claimed"]}[verb]
