@@ -18,6 +18,7 @@ from sluicegate.embedded.binaries import Binaries
 from sluicegate.embedded.failures import Circumstances, explain
 from sluicegate.embedded.layout import DataDir, SocketDir
 from sluicegate.embedded.other_major import require_same_major
+from sluicegate.embedded.processes import end_old_server
 from sluicegate.errors import EmbeddedError
 
 __all__ = ["DATABASE", "SUPERUSER", "Cluster"]
@@ -79,6 +80,8 @@ class Cluster:
         require_passwd_entry(self.account)
         place = self.data.unfinished_cluster
         try:
+            # What works in it still was started by a supervisor that has been killed.
+            end_old_server(place, self.sockets.server)
             shutil.rmtree(place, ignore_errors=True)
             self._require_free()
             place.mkdir(mode=0o700)

@@ -18,6 +18,7 @@ from pathlib import Path
 __all__ = ["Process", "end_old_server", "reap", "remember", "server_processes", "still_the_same"]
 
 _PROC = Path("/proc")
+_PROGRAMS = (b"postgres", b"postmaster", b"initdb")
 _PAUSE_SECONDS = 0.01
 _FAST_SHUTDOWN_SECONDS = 60.0
 _QUIT_SECONDS = 5.0
@@ -128,7 +129,14 @@ def _works_in(pid: int, cluster: os.stat_result) -> bool:
     except OSError:
         return False
     same = (found.st_dev, found.st_ino) == (cluster.st_dev, cluster.st_ino)
-    return same and _command_line(pid)[:1] != [] and b"postgres" in _command_line(pid)[0]
+    return same and _is_postgres(_command_line(pid))
+
+
+def _is_postgres(arguments: list[bytes]) -> bool:
+    # A shell or an editor may stand in the cluster too. Children of the server call themselves "postgres: ...".
+    if not arguments:
+        return False
+    return arguments[0].startswith(b"postgres:") or arguments[0].rpartition(b"/")[2] in _PROGRAMS
 
 
 def _serves(pid: int, sockets: Path) -> bool:

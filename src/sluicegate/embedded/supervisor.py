@@ -25,6 +25,7 @@ from sluicegate.embedded.cluster import Cluster
 from sluicegate.embedded.control import Gone, connect, encode, refusal
 from sluicegate.embedded.failures import Circumstances, explain
 from sluicegate.embedded.guests import Guests
+from sluicegate.embedded.keeper import Keeper
 from sluicegate.embedded.layout import DataDir, SocketDir
 from sluicegate.embedded.lifecycle import Lifecycle
 from sluicegate.errors import EmbeddedError
@@ -51,12 +52,12 @@ def main(arguments: list[str] | None = None) -> None:
         sockets = SocketDir.open(data, account)
         binaries = probe(options.carrier, options.bindir, account)
         cluster = Cluster(data, sockets, account, binaries, options.port)
-        lifecycle = Lifecycle(cluster, Guests(sockets.control), options.linger)
+        lifecycle = Lifecycle(Keeper(cluster, lock), Guests(sockets.control), options.linger)
         lifecycle.start()
     except (EmbeddedError, OSError) as problem:
         error = _explained(data, problem)
         if lifecycle is not None:
-            lifecycle.close(error)
+            lifecycle.fail(error)
         _report(refusal(error))
         raise SystemExit(1) from problem
     _report({"ok": True})
