@@ -1,6 +1,6 @@
 -- Deletes what retention lets go, a batch of each kind a call: finished jobs by age and number (never live ones), attempts
 -- by age, counted into attempt_count first, answers to request ids after 24 h, late calls with the attempts. SKIP LOCKED:
--- never waits. Raises SG001 for attempts kept under 32 days, the longest window.
+-- waits for nobody but another prune. Raises SG001 for attempts kept under 32 days, the longest window.
 -- grants: admin
 create or replace function sluicegate.prune(
     p_job_days integer default 30, p_keep_jobs bigint default 500000, p_attempt_days integer default 45,

@@ -1,0 +1,126 @@
+"""Reports: a page of jobs, one job whole, figures of the queues."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tests.sql.verbs import Sql, refused
+
+
+def test_pages_are_newest_first_and_follow_each_other(sql: Sql) -> None:
+    ids = sql.enqueue_many([{"queue": "q"}] * 7)
+    seen, before = [], None
+    while True:
+        page = sql.call("list_jobs", limit=3, before_id=before)
+        seen += [job["id"] for job in page["jobs"]]
+        before = page["next_before_id"]
+        if before is None:
+            break
+    assert seen == ids[::-1]
+
+
+def test_a_row_has_the_documented_fields_and_never_the_payload(sql: Sql) -> None:
+    job = sql.enqueue(payload={"secret": "x" * 1000}, tags=["t"], dedup_key="k", kind="mail")
+    sql.take_one(worker="w")
+    (row,) = sql.call("list_jobs")["jobs"]
+    want = {
+        "id", "queue", "state", "class", "priority", "run_at", "kind", "title", "tags", "parent_id", "dedup_key",
+        "attempt", "max_attempts", "attempts_total", "worker", "lease_expires_at", "dead_letter", "cancel_requested",
+        "payload_size", "created_at", "claimed_at", "finished_at", "error",
+    }  # fmt: skip
+    assert want <= set(row) <= want | {"note"}
+    assert (row["id"], row["state"], row["worker"], row["tags"], row["dead_letter"]) == (
+        job,
+        "claimed",
+        "w",
+        ["t"],
+        False,
+    )
+    assert row["payload_size"] == sql.one("select octet_length(payload::text) from sluicegate.job")
+
+
+def test_filters_narrow_the_list_together(sql: Sql) -> None:
+    for n in range(12):
+        sql.enqueue(f"q{n % 2}", kind=f"k{n % 3}")
+    sql.take("q0", n=3)
+
+    def count(**filters: Any) -> int:
+        return len(sql.call("list_jobs", **filters)["jobs"])
+
+    assert (count(), count(queue="q0"), count(kind="k1"), count(state="claimed")) == (12, 6, 4, 3)
+    assert count(queue="q0", kind="k0", state="pending") + count(queue="q0", kind="k0", state="claimed") == 2
+    assert count(queue="q1", state="claimed") == 0
+
+
+def test_a_dead_letter_is_marked_wherever_it_is_shown(sql: Sql) -> None:
+    job = sql.enqueue()
+    sql.fail(sql.take_one(), retry=False)
+    assert sql.call("list_jobs", state="failed")["jobs"][0]["dead_letter"] is True
+    assert sql.call("get_job", job_id=job)["job"]["dead_letter"] is True
+
+
+def test_one_job_is_shown_whole_with_its_newest_attempts_first(sql: Sql) -> None:
+    job = sql.enqueue(payload={"a": 1}, backoff={"base_seconds": 0}, max_attempts=100)
+    for n in range(4):
+        sql.fail(sql.take_one(worker=f"w{n}"), f"error {n}", summary=f"s{n}")
+    sql.complete(sql.take_one(), result={"r": 1})
+    answer = sql.call("get_job", job_id=job)
+    assert answer["status"] == "ok"
+    assert (answer["job"]["payload"], answer["job"]["result"]) == ({"a": 1}, {"r": 1})
+    assert answer["job"]["backoff"] == {"base_seconds": 0}
+    assert [attempt["seq"] for attempt in answer["attempts"]] == [5, 4, 3, 2, 1]
+    assert [attempt["error"] for attempt in answer["attempts"]] == [None, "error 3", "error 2", "error 1", "error 0"]
+    for limit in (0, 2, 50):
+        assert len(sql.call("get_job", job_id=job, attempts_limit=limit)["attempts"]) == min(limit, 5)
+
+
+def test_no_report_shows_a_token_or_its_hash(sql: Sql) -> None:
+    job = sql.enqueue()
+    claim = sql.take_one(request_id="r")
+    shown = str([sql.call("get_job", job_id=job), sql.call("list_jobs"), sql.call("queue_stats")])
+    assert claim["lease_token"] not in shown
+    assert "token" not in shown
+    assert sql.job(job)["lease_token_hash"].hex() not in shown
+
+
+def test_the_figures_of_a_queue_count_each_state(sql: Sql) -> None:
+    future = datetime.now(UTC) + timedelta(days=1)
+    for _ in range(2):
+        sql.enqueue()
+    sql.enqueue(run_at=future)
+    due, lapsed = sql.enqueue("x", run_at=future), sql.enqueue("y")
+    sql.do("update sluicegate.job set run_at = clock_timestamp() where id = %s", due)
+    sql.take_one("y")
+    sql.lapse(lapsed)
+    sql.complete(sql.take_one("q"))
+    dead = sql.enqueue("z")
+    sql.fail(sql.take_one("z"), retry=False)
+    sql.call("cancel", job_id=sql.enqueue("z"))
+    stats = {queue.pop("queue"): queue for queue in sql.call("queue_stats")["queues"]}
+    oldest = stats["q"].pop("oldest_pending_at")
+    states = ("scheduled", "due", "pending", "claimed", "lapsed", "done", "failed", "cancelled")
+    assert {name: tuple(queue[state] for state in states) for name, queue in stats.items()} == {
+        "q": (1, 0, 1, 0, 0, 1, 0, 0),
+        "x": (1, 1, 0, 0, 0, 0, 0, 0),
+        "y": (0, 0, 0, 1, 1, 0, 0, 0),
+        "z": (0, 0, 0, 0, 0, 0, 1, 1),
+    }
+    assert datetime.fromisoformat(oldest) == sql.one("select run_at from sluicegate.job where state = 'pending'")
+    assert sql.state(dead) == "failed"
+
+
+def test_bad_input_to_a_report_is_named(sql: Sql) -> None:
+    job = sql.enqueue()
+    bad: list[tuple[str, str, dict[str, Any]]] = [
+        *[("list_jobs", "limit", {"limit": limit}) for limit in (0, 201, -1, None)],
+        ("list_jobs", "state", {"state": "dead"}),
+        ("list_jobs", "scope", {"scope": "x"}),
+        *[("get_job", "attempts_limit", {"job_id": job, "attempts_limit": limit}) for limit in (-1, 51, None)],
+        ("queue_stats", "scope", {"scope": "x"}),
+    ]
+    for verb, field, options in bad:
+        with refused(sql, "SG001", field):
+            sql.call(verb, **options)
+    with refused(sql, "SG002", "queue"):
+        sql.call("list_jobs", queue="unknown")
+    assert sql.call("get_job", job_id=999)["status"] == "not_found"
+    assert sql.one("select sluicegate.get_job(null)")["status"] == "not_found"
