@@ -115,9 +115,9 @@ class Client:
 
     async def close(self) -> None:
         """Wait for calls that are under way, close the connections, let go of the database. Twice is fine."""
-        await self._calls.drain()
         pool, database = self._pool, self._database
         self._opened = self._pool = self._database = None
+        await self._calls.drain()
         if pool is not None:
             await pool.close()
         if database is not None:

@@ -115,9 +115,9 @@ class SyncClient:
 
     def close(self) -> None:
         """Wait for calls that are under way, close the connections, let go of the database. Twice is fine."""
-        self._calls.drain()
         pool, database = self._pool, self._database
         self._opened = self._pool = self._database = None
+        self._calls.drain()
         if pool is not None:
             pool.close()
         if database is not None:

@@ -290,10 +290,19 @@ async def test_bad_input_names_its_field_and_changes_nothing(queue: Any) -> None
         queue.enqueue_many([NewJob("q"), NewJob("q", priority=40_000)]),
         queue.enqueue("q", parent_id=10**12),
         queue.claim("q", lease_seconds=86_401),
+        queue.claim("q", request_id=""),
     ):
         with pytest.raises(InvalidArgument) as caught:
             await call
-        assert caught.value.field in {"payload", "run_at", "tags", "jobs[1].priority", "parent_id", "lease_seconds"}
+        assert caught.value.field in {
+            "payload",
+            "run_at",
+            "tags",
+            "jobs[1].priority",
+            "parent_id",
+            "lease_seconds",
+            "request_id",
+        }
     assert (await queue.list_jobs()).jobs == ()
 
 

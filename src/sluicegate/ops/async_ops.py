@@ -56,11 +56,11 @@ class AsyncOps:
         self._retries = retries
 
     async def enqueue(self, job: NewJob, *, scope: str, request_id: str | None = None) -> Enqueued:
-        arguments = requests.enqueue(job, scope=scope, request_id=request_id or self._request_id())
+        arguments = requests.enqueue(job, scope=scope, request_id=self._request_id(request_id))
         return answers.enqueued(await self._ask(lambda: self._store.enqueue(arguments)))
 
     async def enqueue_many(self, jobs: Iterable[NewJob], *, scope: str, request_id: str | None = None) -> EnqueuedMany:
-        arguments = requests.enqueue_many(list(jobs), scope=scope, request_id=request_id or self._request_id())
+        arguments = requests.enqueue_many(list(jobs), scope=scope, request_id=self._request_id(request_id))
         return answers.enqueued_many(await self._ask(lambda: self._store.enqueue_many(arguments)))
 
     async def claim(
@@ -78,7 +78,7 @@ class AsyncOps:
             queues,
             n=n,
             lease_seconds=lease_seconds,
-            request_id=request_id or self._request_id(),
+            request_id=self._request_id(request_id),
             finished=finished,
             worker=worker,
             scope=scope,
@@ -104,7 +104,7 @@ class AsyncOps:
         arguments = requests.claim_job(
             job_id,
             lease_seconds=lease_seconds,
-            request_id=request_id or self._request_id(),
+            request_id=self._request_id(request_id),
             worker=worker,
             scope=scope,
         )
@@ -252,5 +252,5 @@ class AsyncOps:
         await self._pool.renew()
         return await call()
 
-    def _request_id(self) -> str | None:
-        return uuid4().hex if self._retries else None
+    def _request_id(self, given: str | None) -> str | None:
+        return uuid4().hex if given is None and self._retries else given

@@ -57,11 +57,11 @@ class SyncOps:
         self._retries = retries
 
     def enqueue(self, job: NewJob, *, scope: str, request_id: str | None = None) -> Enqueued:
-        arguments = requests.enqueue(job, scope=scope, request_id=request_id or self._request_id())
+        arguments = requests.enqueue(job, scope=scope, request_id=self._request_id(request_id))
         return answers.enqueued(self._ask(lambda: self._store.enqueue(arguments)))
 
     def enqueue_many(self, jobs: Iterable[NewJob], *, scope: str, request_id: str | None = None) -> EnqueuedMany:
-        arguments = requests.enqueue_many(list(jobs), scope=scope, request_id=request_id or self._request_id())
+        arguments = requests.enqueue_many(list(jobs), scope=scope, request_id=self._request_id(request_id))
         return answers.enqueued_many(self._ask(lambda: self._store.enqueue_many(arguments)))
 
     def claim(
@@ -79,7 +79,7 @@ class SyncOps:
             queues,
             n=n,
             lease_seconds=lease_seconds,
-            request_id=request_id or self._request_id(),
+            request_id=self._request_id(request_id),
             finished=finished,
             worker=worker,
             scope=scope,
@@ -105,7 +105,7 @@ class SyncOps:
         arguments = requests.claim_job(
             job_id,
             lease_seconds=lease_seconds,
-            request_id=request_id or self._request_id(),
+            request_id=self._request_id(request_id),
             worker=worker,
             scope=scope,
         )
@@ -251,5 +251,5 @@ class SyncOps:
         self._pool.renew()
         return call()
 
-    def _request_id(self) -> str | None:
-        return uuid4().hex if self._retries else None
+    def _request_id(self, given: str | None) -> str | None:
+        return uuid4().hex if given is None and self._retries else given

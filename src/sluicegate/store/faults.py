@@ -46,7 +46,7 @@ def refusal(sqlstate: str, message: str, *, field: str | None, hint: str | None)
         return SchemaMismatch(f"The database schema does not fit this library: {message}.", next_step=_MIGRATE)
     if sqlstate == "42501":
         return Forbidden(f"The database role may not do this: {message}.", next_step=_GRANT)
-    if sqlstate in ("25006", "57P04"):
+    if sqlstate == "25006":
         return Unavailable(f"This PostgreSQL does not take writes: {message}.", retriable=False, next_step=_PRIMARY)
     match sqlstate[:2]:
         case "08" | "53" | "57" | "58" | "40" | "55":
