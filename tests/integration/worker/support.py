@@ -7,7 +7,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from sluicegate import Client
 from sluicegate.model import JobDetail
 from sluicegate.worker.exec import ExecEvent, ExecReport, run_exec
 from tests.support.servers import ROOT
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually_async
 
 QUEUE = "commands"
 MARK = "EXEC_TEST_MARK"
@@ -66,7 +66,7 @@ class Marked:
         self._line = f"{MARK}={self.value}".encode()
 
     def pids(self, *, running: str = "") -> list[int]:
-        """Every process with the mark; with ``running``, those with that text in their command line."""
+        """Every process with the mark; with ``running``, those whose command line starts with that text."""
         found = []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -76,18 +76,25 @@ class Marked:
                 words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             except OSError:
                 continue
-            if ours and running in words:
+            if ours and words.startswith(running):
                 found.append(int(entry.name))
         return found
 
-    def wait_gone(self, *, running: str = "", timeout: float = 10) -> None:
-        eventually(lambda: not self.pids(running=running), f"no process left {running}", timeout)
+    async def gone(self, running: str = "", timeout: float = 20) -> None:
+        """Return once no process has the mark (and a command line that starts with that text)."""
 
-    def wait_running(self, text: str, number: int, timeout: float = 20) -> list[int]:
-        """The pids, once exactly so many marked processes run a command line with that text."""
-        return eventually(
-            lambda: pids if len(pids := self.pids(running=text)) == number else [], f"{number} of {text}", timeout
-        )
+        async def look() -> bool:
+            return not self.pids(running=running)
+
+        await eventually_async(look, f"no marked process {running}", timeout)
+
+    async def running(self, text: str, number: int, timeout: float = 20) -> list[int]:
+        """The pids, once exactly so many marked processes have a command line that starts with that text."""
+
+        async def look() -> list[int]:
+            return pids if len(pids := self.pids(running=text)) == number else []
+
+        return await eventually_async(look, f"{number} marked processes {text}", timeout)
 
 
 @dataclass
@@ -96,7 +103,6 @@ class WorkerProcess:
 
     process: "subprocess.Popen[bytes]"
     output: Path
-    started: list[int] = field(default_factory=list)
 
     @classmethod
     def start(
@@ -106,6 +112,7 @@ class WorkerProcess:
         folder: Path,
         *,
         environment: dict[str, str] | None = None,
+        own_group: bool = False,
         **options: Any,
     ) -> "WorkerProcess":
         number = uuid.uuid4().hex
@@ -123,6 +130,7 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
+                process_group=0 if own_group else None,
             )
         return cls(process, output)
 
@@ -141,22 +149,40 @@ class WorkerProcess:
         return self.output.with_suffix(".err").read_text()
 
     def told(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.output.read_text().splitlines()]
+        """Every event so far, and at last the report."""
+        complete, _, _ = self.output.read_text().rpartition("\n")
+        return [json.loads(line) for line in complete.splitlines()]
 
-    def wait_told(self, kind: str, number: int = 1, timeout: float = 20) -> list[dict[str, Any]]:
-        def look() -> list[dict[str, Any]]:
-            assert self.process.poll() is None or self.told(), self.errors()
+    async def wait_told(self, kind: str, number: int = 1, timeout: float = 30) -> list[dict[str, Any]]:
+        """The events of that kind, once there are so many."""
+
+        async def look() -> list[dict[str, Any]]:
             found = [event for event in self.told() if event.get("kind") == kind]
+            assert len(found) >= number or self.process.poll() is None, self.errors()
             return found if len(found) >= number else []
 
-        return eventually(look, f"{number} events {kind}", timeout)
+        return await eventually_async(look, f"{number} events {kind}", timeout)
 
-    def report(self, timeout: float = 30) -> dict[str, Any]:
+    async def is_serving(self) -> bool:
+        """Whether it would stop softly if it were told to."""
+        assert self.process.poll() is None, self.errors()
+        return bool(_caught_signals(self.pid) >> (signal.SIGTERM - 1) & 1)
+
+    async def report(self, timeout: float = 40) -> dict[str, Any]:
         """Wait for the process to end by itself; its report."""
-        code = self.process.wait(timeout)
-        assert code == 0, self.errors()
+
+        async def look() -> bool:
+            return self.process.poll() is not None
+
+        await eventually_async(look, "the end of the worker", timeout)
+        assert self.process.returncode == 0, self.errors()
         report: dict[str, Any] = self.told()[-1]["report"]
         return report
+
+
+def _caught_signals(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("SigCgt")).split()[1], 16)
 
 
 StartWorker = Callable[..., WorkerProcess]

@@ -73,13 +73,13 @@ async def test_a_timeout_is_named_and_kills_the_whole_group(client: Client, mark
     outcome = await run_jobs(client, sh("echo begun >&2; sleep 300 & sleep 300; true"), timeout=0.3)
     assert outcome.error == "The command ran longer than its timeout of 0.3 s and was killed.\nbegun"
     assert outcome.job.job.state == "scheduled"
-    marked.wait_gone()
+    await marked.gone()
 
 
 async def test_a_command_that_ignores_the_polite_signal_is_killed(client: Client, marked: Marked) -> None:
     outcome = await run_jobs(client, sh("trap '' TERM; while :; do sleep 0.1; done"), timeout=0.2)
     assert "timeout of 0.2 s" in outcome.error
-    marked.wait_gone()
+    await marked.gone()
 
 
 async def test_a_timeout_that_is_not_reached_changes_nothing(client: Client) -> None:

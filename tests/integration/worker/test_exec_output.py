@@ -60,7 +60,7 @@ async def test_a_process_left_behind_with_the_pipe_does_not_hold_the_worker_up(c
     outcome = await run_jobs(client, sh("sleep 300 & echo done"))
     assert outcome.result["stdout"] == "done\n"
     assert time.monotonic() - began < 30
-    marked.wait_gone(running="sleep 300")
+    await marked.gone(running="sleep 300")
 
 
 async def test_what_is_written_shortly_after_the_end_is_still_read(client: Client) -> None:
