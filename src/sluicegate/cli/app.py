@@ -1,0 +1,91 @@
+"""The assembled command line: which verbs there are, and what happens to an answer or an error."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError, Group, Parameter
+
+from sluicegate.cli import usage
+from sluicegate.cli.commands import COMMANDS
+from sluicegate.cli.output import Output, Told, Unwritable
+from sluicegate.errors import InvalidArgument, SluicegateError
+
+REFUSED = 1
+USAGE = 2
+
+_HELP = "A work queue on PostgreSQL. Without a DSN, a private PostgreSQL is started when it is needed."
+_EPILOGUE = """\
+Every command takes --json, --dsn, --scope and --data-dir; `sluicegate COMMAND --help` shows the rest.
+Exit status: 0 done, 1 refused, deferred, not found or out of reach, 2 wrong usage or an invalid argument.
+"""
+
+
+def build() -> App:
+    """The parser with every verb; a verb's module is imported when it is used."""
+    groups: dict[str, Group] = {}
+    for at, command in enumerate(COMMANDS):
+        groups.setdefault(command.group, Group(command.group, sort_key=at))
+    app = App(
+        name="sluicegate",
+        help=_HELP,
+        help_epilogue=_EPILOGUE,
+        help_format="plaintext",
+        version=_version,
+        default_parameter=Parameter(negative=(), json_list=False, json_dict=False, show_default=False),
+        group_commands=Group("About", sort_key=len(COMMANDS)),
+        suppress_keyboard_interrupt=False,
+    )
+    for at, command in enumerate(COMMANDS):
+        app.command(
+            f"{command.module}:run",
+            name=command.name,
+            group=groups[command.group],
+            sort_key=at,
+            help_epilogue="",
+        )
+    return app
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit status; every error has been told by then."""
+    tokens = usage.command_first(arguments)
+    output = Output(json=usage.wants_json(tokens))
+    try:
+        return _run(tokens)
+    except Told as told:
+        return _status(told.error)
+    except SluicegateError as error:
+        output.error(error)
+        return _status(error)
+    except (KeyboardInterrupt, Unwritable):
+        raise
+    except Exception as error:
+        if os.environ.get("SLUICEGATE_DEBUG"):
+            raise
+        output.error(usage.unexpected(error))
+        return REFUSED
+
+
+def _run(tokens: list[str]) -> int:
+    app = build()
+    if not tokens or tokens[0].startswith("-"):
+        # Help shows the first sentence of every command, which only its module knows.
+        for command in COMMANDS:
+            app[command.name]
+    try:
+        status = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        raise usage.explained(error) from error
+    return status if isinstance(status, int) else 0
+
+
+def _status(error: SluicegateError) -> int:
+    return USAGE if isinstance(error, InvalidArgument) else REFUSED
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("sluicegate")

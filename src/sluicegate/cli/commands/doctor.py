@@ -1,0 +1,61 @@
+"""``sluicegate doctor``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sluicegate.cli.arguments import Common
+from sluicegate.cli.connection import Place, located
+from sluicegate.cli.output import Output
+
+if TYPE_CHECKING:
+    from sluicegate.ops.doctor import Check, Circumstances
+
+
+def run(*, common: Common = Common()) -> int:
+    """Look at an installation, and say what is wrong and what to do.
+
+    Versions, the schema, the clock, zone data, isolation, old snapshots,
+    privileges, and who can read the DSN. It changes nothing. The exit
+    status is 1 if anything has failed; a warning alone is 0.
+
+    sluicegate doctor
+    """
+    from sluicegate.ops.doctor import diagnose
+
+    with located(common) as place:
+        diagnosis = diagnose(_circumstances(place))
+    lines = [line for check in diagnosis.checks for line in _lines(check)]
+    Output(json=common.json).answer(diagnosis.to_dict(), *lines)
+    return 1 if diagnosis.status == "fail" else 0
+
+
+def _lines(check: Check) -> list[str]:
+    lines = [f"{check.status:<4}  {check.name:<12} {check.found}"]
+    if check.status != "ok":
+        lines.append(f"{'':19}Why it matters: {check.why}")
+    if check.next_step is not None:
+        lines.append(f"{'':19}What to do: {check.next_step}")
+    lines.extend(f"{'':21}{line}" for statement in check.statements for line in statement.splitlines())
+    return lines
+
+
+def _circumstances(place: Place) -> Circumstances:
+    from sluicegate.ops.doctor import Circumstances
+
+    if place.attachment is not None:
+        from sluicegate.embedded import status
+
+        return Circumstances(
+            place.dsn,
+            origin="embedded",
+            files=(place.attachment.password_file,),
+            binary_version=status(place.settings.data_dir).binary_version,
+        )
+    origin = place.settings.origin("dsn")
+    file = place.settings.file
+    return Circumstances(
+        place.dsn,
+        origin="environment" if origin == "default" else origin,
+        files=(file,) if origin == "file" and file is not None else (),
+    )

@@ -1,0 +1,90 @@
+"""``sluicegate up``."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING, Annotated, Any
+
+from sluicegate.cli.arguments import Common, whole
+from sluicegate.cli.connection import migrated, settings
+from sluicegate.cli.output import Output, flush
+from sluicegate.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from sluicegate.embedded import Attachment
+
+_LOOK_SECONDS = 1.0
+
+
+def run(
+    *,
+    port: Annotated[
+        int | None,
+        whole("port", "Listen on this TCP port of 127.0.0.1 as well: 1 to 65535; a socket alone unless given."),
+    ] = None,
+    common: Common = Common(),
+) -> None:
+    """Hold the private PostgreSQL up until Ctrl-C, its schema current.
+
+    Other commands start it when they need it, and it ends a minute after
+    the last of them. While `up` runs it does not end.
+
+    sluicegate up
+    """
+    from sluicegate.embedded import attach
+
+    found = settings(common)
+    if found.dsn is not None:
+        raise InvalidArgument(
+            f"up holds the private PostgreSQL, but a DSN is set (from the {found.origin('dsn')}), so no command uses it.",
+            field="dsn",
+            next_step="Unset the DSN to work with the private PostgreSQL; with a DSN there is nothing to hold up.",
+        )
+    asked = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: asked.set())
+    output = Output(json=common.json)
+    if not found.data_dir.exists():
+        output.note(f"Making a private PostgreSQL in {found.data_dir} (once; a few seconds).")
+    with attach(found.data_dir, port=port, label="up") as attachment:
+        version = migrated(attachment.dsn)
+        output.answer(_document(attachment, version), *_lines(attachment, version))
+        flush()
+        while not asked.wait(_LOOK_SECONDS):
+            if attachment.renew():
+                output.note("PostgreSQL's supervisor had gone; PostgreSQL has been started again.")
+
+
+def _document(attachment: Attachment, version: int) -> dict[str, Any]:
+    return {
+        "data_dir": str(attachment.data_dir),
+        "socket_dir": str(attachment.socket_dir),
+        "port": attachment.port,
+        "password_file": str(attachment.password_file),
+        "log": str(attachment.log),
+        "server_version": attachment.server_version,
+        "server_pid": attachment.server_pid,
+        "supervisor_pid": attachment.supervisor_pid,
+        "schema_version": version,
+        "notice": attachment.notice,
+    }
+
+
+def _lines(attachment: Attachment, version: int) -> list[str]:
+    listening = f", and 127.0.0.1:{attachment.port}" if attachment.port is not None else ""
+    return [
+        f"PostgreSQL {attachment.server_version} is up, its schema at version {version}.",
+        f"  data      {attachment.data_dir}",
+        f"  socket    in {attachment.socket_dir}{listening}",
+        f"  password  in {attachment.password_file}, for this user only",
+        f"  log       {attachment.log}",
+        *([f"  note      {attachment.notice}"] if attachment.notice else []),
+        "",
+        "Commands of this user find it by themselves. In another terminal:",
+        '  sluicegate enqueue hello \'{"name": "Ada"}\'',
+        "  sluicegate exec hello -- echo 'Hello {payload.name}'",
+        "  sluicegate jobs --watch",
+        "",
+        "Ctrl-C lets go of it; it ends when nobody has used it for a while.",
+    ]

@@ -1,0 +1,106 @@
+"""The database a command works on."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sluicegate.cli.arguments import Common
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from sluicegate import SyncClient
+    from sluicegate.embedded import Attachment
+    from sluicegate.settings import Settings
+
+_MAX_WORKER_BYTES = 128
+
+
+@contextmanager
+def connected(common: Common, *, worker: str | None = None) -> Iterator[SyncClient]:
+    """A client on the database that the options, the environment or the configuration name.
+
+    Starts and migrates the private PostgreSQL if none is named. Raises what ``SyncClient.open`` raises.
+    """
+    from sluicegate import SyncClient
+
+    client = SyncClient(common.dsn, scope=common.scope, data_dir=common.data_dir, worker=worker, min_size=1, max_size=1)
+    with client:
+        yield client
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the database is, for commands that look at it before its schema is there. ``attachment``: the private one."""
+
+    dsn: str
+    settings: Settings
+    attachment: Attachment | None
+
+
+def settings(common: Common) -> Settings:
+    """The settings of this command. Raises InvalidArgument."""
+    from sluicegate.settings import Settings
+
+    return Settings.load(dsn=common.dsn, scope=common.scope, data_dir=common.data_dir)
+
+
+@contextmanager
+def located(common: Common) -> Iterator[Place]:
+    """The database, whatever is in it; the private PostgreSQL runs as long as the context lasts.
+
+    Raises InvalidArgument, EmbeddedError.
+    """
+    found = settings(common)
+    if found.dsn is not None:
+        yield Place(found.dsn, found, None)
+        return
+
+    from sluicegate.embedded import attach
+
+    attachment = attach(found.data_dir)
+    try:
+        yield Place(attachment.dsn, found, attachment)
+    finally:
+        attachment.close()
+
+
+def migrated(dsn: str) -> int:
+    """Bring the schema of a database to what this library needs; the version it is at. Raises what ``migrate`` raises."""
+    from sluicegate.sql.migrate import migrate
+
+    with opened(dsn) as connection:
+        return migrate(connection).version
+
+
+@contextmanager
+def opened(dsn: str) -> Iterator[psycopg.Connection]:
+    """One connection, for the commands that work on the database itself. Raises Unavailable, InvalidArgument."""
+    import psycopg
+
+    from sluicegate.store import faults
+    from sluicegate.store.dsn import connect_arguments
+
+    try:
+        connection = psycopg.connect(**connect_arguments(dsn))
+    except psycopg.Error as error:
+        raise faults.from_connect(error) from error
+    with connection:
+        yield connection
+
+
+def worker_name(given: str | None) -> str:
+    """The name claims are made under: the one given, else this user on this machine."""
+    if given is not None:
+        return given
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())  # a container's user need not have a name
+    return f"{user}@{socket.gethostname()}".encode()[:_MAX_WORKER_BYTES].decode(errors="ignore")

@@ -1,0 +1,80 @@
+"""Arguments that the parser refused, in the words of all our other errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from cyclopts import CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
+
+from sluicegate.cli.commands import COMMANDS
+from sluicegate.errors import InvalidArgument, SluicegateError
+
+# The options of every command; each but --json is followed by a value.
+_EVERYWHERE = ("--dsn", "--scope", "--data-dir", "--json")
+_SECRETS = ("--token", "--lease-token")
+_TOKEN_COMMANDS = ("heartbeat", "complete", "fail", "release")
+
+
+def command_first(arguments: Sequence[str]) -> list[str]:
+    """``sluicegate --json jobs`` means ``sluicegate jobs --json``: options before the command are put behind it."""
+    at = 0
+    while at < len(arguments) and arguments[at].partition("=")[0] in _EVERYWHERE:
+        alone = arguments[at] == "--json" or "=" in arguments[at]
+        at += 1 if alone else 2
+    return [*arguments[at : at + 1], *arguments[:at], *arguments[at + 1 :]]
+
+
+def wants_json(tokens: Sequence[str]) -> bool:
+    """Whether answers and errors are to be JSON, even if the rest cannot be understood."""
+    ours = tokens[: tokens.index("--")] if "--" in tokens else tokens
+    return "--json" in ours
+
+
+def explained(error: CycloptsError) -> InvalidArgument:
+    """The parser's error with a field, where there is one, and with what to do next."""
+    command = " ".join(("sluicegate", *(error.command_chain or ())))
+    see = f"`{command} --help` shows what it takes."
+    if isinstance(error, UnknownCommandError):
+        return _unknown_command((error.unused_tokens or [""])[0])
+    if isinstance(error, UnknownOptionError):
+        option = (error.token.keyword or error.token.value).partition("=")[0]
+        if option in _SECRETS:
+            return InvalidArgument(
+                "A lease token is never an argument: every user of this machine could read it there.",
+                field="lease_token",
+                next_step="Put it in SLUICEGATE_LEASE_TOKEN, or in a file (or a pipe): --token-file PATH (or -).",
+            )
+        hint = " A command with options of its own follows after --." if "exec" in command.split() else ""
+        return InvalidArgument(f"`{command}` has no option {option}.", field=_field(option), next_step=see + hint)
+    if isinstance(error, UnusedCliTokensError):
+        # The words themselves are not repeated: one of them may be a secret.
+        many = len(error.unused_tokens or ())
+        if command.split()[-1] in _TOKEN_COMMANDS:
+            see = f"A lease token is never an argument: use SLUICEGATE_LEASE_TOKEN or --token-file. {see}"
+        return InvalidArgument(
+            f"`{command}` was given {many} {'argument' if many == 1 else 'arguments'} too many.",
+            next_step=f"{see} A value with spaces needs quotes.",
+        )
+    name = error.argument.name if error.argument is not None else None
+    return InvalidArgument(str(error), field=None if name is None else _field(name), next_step=see)
+
+
+def unexpected(error: Exception) -> SluicegateError:
+    """An error that no part of Sluicegate has foreseen."""
+    return SluicegateError(
+        f"Something unforeseen happened: {type(error).__name__}: {error}",
+        next_step="Please report it, with what SLUICEGATE_DEBUG=1 shows; `sluicegate doctor` may tell more.",
+    )
+
+
+def _unknown_command(word: str) -> InvalidArgument:
+    near = get_close_matches(word, [command.name for command in COMMANDS], n=1)
+    meant = f"Did you mean `sluicegate {near[0]}`? " if near else ""
+    return InvalidArgument(
+        f"There is no command {word!r}.", field="command", next_step=f"{meant}`sluicegate --help` lists them."
+    )
+
+
+def _field(name: str) -> str:
+    return name.lstrip("-").lower().replace("-", "_")
