@@ -7,18 +7,19 @@ from sluicegate.ops.checks.result import Check, Look
 WHY = "A claim that waited for a lock must see what was committed meanwhile, so the verbs refuse any level but READ COMMITTED."
 
 _DEFAULTS = """\
-select current_setting('default_transaction_isolation'), current_setting('default_transaction_read_only') = 'on',
-    pg_is_in_recovery(), quote_ident(current_user), quote_ident(current_database()),
-    (select s.source from pg_settings s where s.name = 'default_transaction_isolation')
+select pg_is_in_recovery(), quote_ident(current_user), quote_ident(current_database()), s.name, s.setting, s.source
+from pg_settings s where s.name in ('default_transaction_isolation', 'default_transaction_read_only') order by s.name
 """
+_WANTED = {"default_transaction_isolation": "read committed", "default_transaction_read_only": "off"}
 
 
 def check_isolation(look: Look) -> Check:
-    row = look.cursor.execute(_DEFAULTS, prepare=False).fetchone()
-    assert row is not None
-    level, read_only, standby, role, database, source = row
+    # What the check's own transaction was set to does not change the defaults.
+    rows = look.cursor.execute(_DEFAULTS, prepare=False).fetchall()
+    standby, role, database = rows[0][:3]
+    settings = {name: (value, source) for *_, name, value, source in rows}
+    level, read_only = (settings[name][0] for name in _WANTED)
     facts = {"default_transaction_isolation": level, "default_transaction_read_only": read_only, "standby": standby}
-    found = f"New transactions are {level.upper()}{', read only' if read_only else ''}."
     if standby:
         step = "Connect to the primary: name every host in the DSN and add target_session_attrs=read-write."
         return Check(
@@ -29,17 +30,13 @@ def check_isolation(look: Look) -> Check:
             step,
             facts=facts,
         )
-    if level == "read committed" and not read_only:
+    found = f"New transactions are {level.upper()}{', read only' if read_only == 'on' else ''}."
+    wrong = {name: source for name, (value, source) in settings.items() if value != _WANTED[name]}
+    if not wrong:
         return Check("isolation", "ok", found, WHY, facts=facts)
     whose = {"database": f"database {database}", "database user": f"role {role} in database {database}"}
-    where = whose.get(source, f"role {role}")
-    statements = (
-        *(
-            (f"alter {where} set default_transaction_isolation = 'read committed';",)
-            if level != "read committed"
-            else ()
-        ),
-        *((f"alter {where} set default_transaction_read_only = off;",) if read_only else ()),
+    statements = tuple(
+        f"alter {whose.get(source, f'role {role}')} set {name} = '{_WANTED[name]}';" for name, source in wrong.items()
     )
-    step = f"It is set by: {source}. Run the statement, then reconnect."
+    step = f"It is set by: {', '.join(sorted({*wrong.values()}))}. Run the statement, then reconnect."
     return Check("isolation", "fail", found, WHY, step, statements, facts)

@@ -1,0 +1,387 @@
+"""``diagnose``: every fault is found, said why it matters, and what it says to do mends it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from sluicegate.ops.checks import CHECKS, snapshots, zones
+from sluicegate.ops.checks.secrecy import readers
+from sluicegate.ops.doctor import Check, Circumstances, Diagnosis, diagnose, private_circumstances
+from tests.support.holder import Holder
+from tests.support.servers import Server
+
+
+@pytest.fixture
+def conn(dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(dsn, autocommit=True, prepare_threshold=None) as opened:
+        yield opened
+
+
+@pytest.fixture
+def database(conn: psycopg.Connection[Any]) -> sql.Identifier:
+    return sql.Identifier(conn.info.dbname)
+
+
+@pytest.fixture
+def plain(conn: psycopg.Connection[Any], server: Server, database: sql.Identifier) -> Iterator[tuple[str, str]]:
+    """The name and DSN of a role that may connect and nothing else."""
+    name = f"plain_{secrets.token_hex(4)}"
+    conn.execute(sql.SQL("create role {} login password 'plain'").format(sql.Identifier(name)))
+    yield name, server.dsn(conn.info.dbname, user=name, password="plain")
+    conn.execute(sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(name)))
+
+
+def checks(dsn: str, **circumstances: Any) -> dict[str, Check]:
+    diagnosis = diagnose(Circumstances(dsn, **circumstances))
+    for check in diagnosis.checks:
+        assert check.found.endswith("."), check
+        assert check.why.endswith("."), check
+        assert (check.status == "ok") or check.next_step, f"a fault without a next step: {check}"
+    return {check.name: check for check in diagnosis.checks}
+
+
+@pytest.mark.both_versions
+def test_a_sound_installation_has_no_fault(dsn: str) -> None:
+    found = checks(dsn)
+    assert [*found] == ["connection", *(name for name, _ in CHECKS), "secrecy"]
+    # Zone data differ between machines, and whoever runs the tests can read their environment.
+    assert {name: check.status for name, check in found.items() if name not in {"zones", "secrecy"}} == {
+        name: "ok" for name in found if name not in {"zones", "secrecy"}
+    }
+    assert found["versions"].facts["sluicegate"]
+    assert found["schema"].facts["version"] == found["schema"].facts["latest"]
+    assert found["clock"].facts["replaced"] is False
+
+
+def test_the_whole_is_as_bad_as_its_worst_part_and_is_plain_json(dsn: str, conn: psycopg.Connection[Any]) -> None:
+    conn.execute("revoke execute on function sluicegate.claim from sluicegate_worker")
+    diagnosis = diagnose(Circumstances(dsn))
+    assert diagnosis.status == "fail"
+    data = json.loads(json.dumps(diagnosis.to_dict()))
+    assert data["status"] == "fail"
+    assert {*data["checks"][0]} == {"name", "status", "found", "why", "next_step", "statements", "facts"}
+    assert Diagnosis(()).status == "ok"
+
+
+def test_it_changes_nothing(dsn: str, conn: psycopg.Connection[Any]) -> None:
+    before = conn.execute(
+        "select pg_current_wal_insert_lsn(), pg_snapshot_xmax(pg_current_snapshot())::text"
+    ).fetchone()
+    checks(dsn)
+    with psycopg.connect(dsn, autocommit=True) as other:
+        after = other.execute("select pg_snapshot_xmax(pg_current_snapshot())::text").fetchone()
+    assert before is not None
+    assert after is not None
+    rows = conn.execute("select sum(n_tup_ins + n_tup_upd + n_tup_del) from pg_stat_xact_user_tables").fetchone()
+    assert rows == (0,)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "said"),
+    [
+        ("host=/nowhere-at-all dbname=x password=hidden-word", "Cannot connect"),
+        ("postgresql://user:hidden-word@127.0.0.1:1/x?connect_timeout=2", "Cannot connect"),
+        ("not a dsn hidden-word", "cannot be parsed"),
+    ],
+)
+def test_a_database_out_of_reach_is_the_first_finding(dsn: str, said: str) -> None:
+    found = checks(dsn)
+    assert [*found] == ["connection", "secrecy"]
+    assert found["connection"].status == "fail"
+    assert said in found["connection"].found
+    assert "hidden-word" not in json.dumps({name: check.to_dict() for name, check in found.items()})
+
+
+@pytest.mark.both_versions
+def test_a_database_without_schema_needs_migrate(empty_dsn: str) -> None:
+    found = checks(empty_dsn)
+    assert found["schema"].status == "fail"
+    for name in ("schema", "clock", "privileges", "dead_rows"):
+        assert "sluicegate migrate" in str(found[name].next_step), name
+
+
+def test_a_moved_clock_is_found(dsn: str, conn: psycopg.Connection[Any]) -> None:
+    conn.execute(
+        "create or replace function sluicegate.clock() returns timestamptz language sql"
+        " as $$ select clock_timestamp() + interval '1 hour' $$"
+    )
+    found = checks(dsn)
+    assert (found["clock"].status, found["schema"].status) == ("fail", "ok")
+    assert "+3600 s" in found["clock"].found
+    assert "sluicegate migrate" in str(found["clock"].next_step)
+
+
+def test_a_function_replaced_by_hand_is_named(dsn: str, conn: psycopg.Connection[Any]) -> None:
+    conn.execute("alter function sluicegate.complete reset search_path")
+    schema = checks(dsn)["schema"]
+    assert schema.status == "warn"
+    assert "Replaced by hand: complete." in schema.found
+    assert schema.facts["replaced_functions"] == ["complete"]
+
+
+def test_an_unfinished_migration_is_named(dsn: str, conn: psycopg.Connection[Any]) -> None:
+    conn.execute("update sluicegate.migration set applied_at = null where version = 1")
+    schema = checks(dsn)["schema"]
+    assert schema.status == "fail"
+    assert "0001_foundation was begun at" in schema.found
+    assert "goes on" in str(schema.next_step)
+
+
+def test_a_schema_that_does_not_fit_is_a_failure(dsn: str, conn: psycopg.Connection[Any]) -> None:
+    conn.execute("update sluicegate.migration set sha256 = 'another'")
+    schema = checks(dsn)["schema"]
+    assert (schema.status, schema.facts["state"]) == ("fail", "tampered")
+
+
+@pytest.mark.parametrize(
+    "setting", ["default_transaction_isolation = 'repeatable read'", "default_transaction_read_only = on"]
+)
+@pytest.mark.parametrize("whose", ["database", "role in database"])
+def test_defaults_that_stop_the_verbs_come_with_the_statement_that_mends_them(
+    dsn: str, conn: psycopg.Connection[Any], database: sql.Identifier, setting: str, whose: str
+) -> None:
+    target = {"database": "alter database {0} set ", "role in database": "alter role postgres in database {0} set "}
+    conn.execute(sql.SQL(target[whose] + setting).format(database))
+    isolation = checks(dsn)["isolation"]
+    assert isolation.status == "fail"
+    conn.execute("set default_transaction_read_only = off")
+    for statement in isolation.statements:
+        conn.execute(statement.encode())
+    assert checks(dsn)["isolation"].status == "ok"
+
+
+def test_the_oldest_snapshot_names_its_holder_and_how_to_end_it(
+    dsn: str, conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.closing(psycopg.connect(dsn, application_name="report of last night")) as holder:
+        holder.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        holder.execute("select 1")
+        young = checks(dsn)["snapshots"]
+        assert young.status == "ok"
+        assert "report of last night" in young.found
+
+        monkeypatch.setattr(snapshots, "WARN_SECONDS", 0)
+        old = checks(dsn)["snapshots"]
+        assert old.status == "warn"
+        for words in (f"pid {holder.info.backend_pid}", '"report of last night"', "idle in transaction for", "s old"):
+            assert words in old.found
+        assert old.statements == (f"select pg_terminate_backend({holder.info.backend_pid});",)
+        monkeypatch.setattr(snapshots, "FAIL_SECONDS", 0)
+        assert checks(dsn)["snapshots"].status == "fail"
+        conn.execute(old.statements[0].encode())
+    monkeypatch.undo()
+    assert "Nobody" in checks(dsn)["snapshots"].found
+
+
+def test_a_prepared_transaction_is_found(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    place = Path(tempfile.mkdtemp(prefix="sluicegate-doctor-", dir="/tmp"))
+    request.addfinalizer(lambda: shutil.rmtree(place))
+    place.chmod(0o755)
+    holder = Holder(place, "18", durable=False)
+    holder.settings = holder.settings | {"max_prepared_transactions": "2"}
+    holder.initdb()
+    process = holder.start()
+    try:
+        dsn = f"postgresql://postgres:{holder.password}@/postgres?host={place}"
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            conn.execute("create table t (id int)")
+            conn.execute("begin")
+            conn.execute("insert into t values (1)")
+            conn.execute("prepare transaction 'it''s forgotten'")
+            monkeypatch.setattr(snapshots, "WARN_SECONDS", 0)
+            found = checks(dsn)["snapshots"]
+            assert (found.status, found.statements) == ("warn", ("rollback prepared 'it''s forgotten';",))
+            assert "prepared transaction 'it''s forgotten' of role postgres" in found.found
+            conn.execute(found.statements[0].encode())
+            assert "Nobody" in checks(dsn)["snapshots"].found
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def test_sessions_that_may_not_be_looked_into_are_counted(
+    dsn: str, conn: psycopg.Connection[Any], plain: tuple[str, str]
+) -> None:
+    name, own = plain
+    conn.execute(f"grant sluicegate_worker to {name}")
+    found = checks(own)["snapshots"]
+    assert found.status == "warn"
+    assert "cannot be looked into" in found.found
+    assert "pg_read_all_stats" in str(found.next_step)
+    conn.execute(f"grant pg_read_all_stats to {name}")
+    assert checks(own)["snapshots"].status == "ok"
+
+
+@pytest.mark.parametrize("role", ["worker", "producer", "reader", "admin"])
+def test_a_member_of_any_of_our_roles_may_call_the_doctor(
+    conn: psycopg.Connection[Any], plain: tuple[str, str], role: str
+) -> None:
+    name, own = plain
+    conn.execute(f"grant sluicegate_{role} to {name}")
+    found = checks(own)
+    assert found["privileges"].status == "ok"
+    assert found["privileges"].facts["member_of"] == [f"sluicegate_{role}"]
+    assert found["schema"].status == "ok"
+
+
+def test_a_role_outside_is_told_the_grant_it_needs(conn: psycopg.Connection[Any], plain: tuple[str, str]) -> None:
+    name, own = plain
+    found = checks(own)
+    assert found["privileges"].statements == (f"grant sluicegate_worker to {name};",)
+    assert (found["privileges"].status, found["schema"].status) == ("fail", "fail")
+    conn.execute(found["privileges"].statements[0].encode())
+    assert checks(own)["privileges"].status == "ok"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "grant execute on function sluicegate.enqueue to public",
+        "grant insert on sluicegate.job to sluicegate_worker",
+        "grant select on sluicegate.job to sluicegate_reader",
+        "grant select (lease_token_hash) on sluicegate.job to sluicegate_reader",
+        "grant create on schema sluicegate to sluicegate_worker",
+        "grant execute on function sluicegate.scope_id to sluicegate_worker",
+        "revoke execute on function sluicegate.claim from sluicegate_worker",
+        "revoke usage on schema sluicegate from sluicegate_producer",
+        "grant usage on sequence sluicegate.principal_id to sluicegate_producer",
+    ],
+)
+def test_a_grant_that_is_not_as_declared_is_a_failure_with_its_repair(
+    dsn: str, conn: psycopg.Connection[Any], change: str
+) -> None:
+    conn.execute(change.encode())
+    found = checks(dsn)["privileges"]
+    assert found.status == "fail"
+    for statement in found.statements:
+        conn.execute(statement.encode())
+    again = checks(dsn)["privileges"]
+    for statement in again.statements:  # a revoke on a table takes the grants on its columns with it
+        conn.execute(statement.encode())
+    assert checks(dsn)["privileges"].status == "ok"
+
+
+def test_a_dbas_grant_to_a_role_of_his_own_is_left_alone(
+    dsn: str, conn: psycopg.Connection[Any], plain: tuple[str, str]
+) -> None:
+    conn.execute(f"grant select on sluicegate.job to {plain[0]}")
+    assert checks(dsn)["privileges"].status == "ok"
+
+
+def test_zone_data_that_differ_or_lack_are_named(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, at = zones.PROBES[2]
+    monkeypatch.setattr(zones, "PROBES", ((place, at),))
+    assert checks(dsn)["zones"].status == "ok"
+    monkeypatch.setattr(zones, "_python", lambda *_: timedelta(hours=-5, minutes=-30))
+    differing = checks(dsn)["zones"]
+    assert differing.status == "warn"
+    assert "Africa/Cairo on 2026-07-15 UTC+03:00 (Python: UTC-05:30)" in differing.found
+    monkeypatch.setattr(zones, "PROBES", (("Africa/Atlantis", at),))
+    lacking = checks(dsn)["zones"]
+    assert lacking.status == "fail"
+    assert "tzdata" in str(lacking.next_step)
+
+
+def test_binaries_replaced_under_a_running_server_are_found(dsn: str) -> None:
+    found = checks(dsn, binary_version="18.99")["versions"]
+    assert found.status == "fail"
+    assert "embedded binaries 18.99" in found.found
+    running = str(found.facts["server"])
+    assert checks(dsn, binary_version=f"postgres (PostgreSQL) {running}")["versions"].status == "ok"
+
+
+def test_dead_rows_are_counted_by_table(
+    dsn: str, conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluicegate.ops.checks.dead_rows.WARN_ROWS", 50)
+    conn.execute("alter table sluicegate.owner set (autovacuum_enabled = off)")
+    conn.execute("insert into sluicegate.owner (kind, slug) select 'team', 't' || g from generate_series(1, 100) g")
+    conn.execute("delete from sluicegate.owner where kind = 'team'")
+    conn.execute("select pg_stat_force_next_flush()")
+    conn.execute("select 1")
+    found = checks(dsn)["dead_rows"]
+    assert found.status == "warn"
+    assert "most in sluicegate.owner: 100 beside" in found.found
+    conn.execute(found.statements[0].encode())
+    assert checks(dsn)["dead_rows"].status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("mode", "folder", "want"),
+    [
+        (0o600, 0o755, None),
+        (0o644, 0o755, "every user"),
+        (0o644, 0o700, None),
+        (0o640, 0o755, "the group"),
+        (0o640, 0o750, "the group"),
+        (0o604, 0o750, None),
+    ],
+)
+def test_who_can_read_a_file_depends_on_the_folders_above_it(
+    tmp_path: Path, mode: int, folder: int, want: str | None
+) -> None:
+    for parent in tmp_path.parents:
+        if parent.stat().st_uid == os.geteuid() and str(parent).count("/") > 1:
+            parent.chmod(parent.stat().st_mode | 0o055)
+    file = tmp_path / "folder" / "dsn.toml"
+    file.parent.mkdir()
+    file.write_text("dsn = 'x'")
+    file.chmod(mode)
+    tmp_path.chmod(0o755)
+    file.parent.chmod(folder)
+    found = readers(file)
+    assert found is None if want is None else str(found).startswith(want)
+
+
+def test_a_file_that_others_can_read_comes_with_its_chmod(dsn: str, tmp_path: Path) -> None:
+    file = Path(f"/tmp/sluicegate-doctor-{secrets.token_hex(4)}")
+    try:
+        file.write_text("dsn = 'x'")
+        file.chmod(0o644)
+        found = checks(dsn, origin="file", files=(file,))["secrecy"]
+        assert (found.status, found.next_step) == ("fail", f"Run: chmod 600 {file}")
+        assert f"{file} can be read by every user" in found.found
+        file.chmod(0o600)
+        assert checks(dsn, origin="file", files=(file,))["secrecy"].status == "warn"
+        assert checks(dsn, origin="file", files=(file,), jobs_uid=os.geteuid() + 4321)["secrecy"].status == "ok"
+    finally:
+        file.unlink()
+
+
+def test_a_password_on_the_command_line_is_a_failure(dsn: str) -> None:
+    found = checks(dsn, origin="flag", jobs_uid=4321)["secrecy"]
+    assert found.status == "fail"
+    assert "ps" in found.found
+    assert checks(f"host={dsn.rpartition('=')[2]}", origin="flag", jobs_uid=4321)["secrecy"].status == "ok"
+
+
+def test_jobs_under_the_same_user_are_warned_of_wherever_the_dsn_is(dsn: str) -> None:
+    for circumstances in ({}, {"jobs_uid": os.geteuid()}, {"jobs_uid": 0}):
+        found = checks(dsn, **circumstances)["secrecy"]
+        assert found.status == "warn", circumstances
+        assert "can read it there" in found.found
+    assert checks(dsn, jobs_uid=os.geteuid() + 4321)["secrecy"].status == "ok"
+
+
+def test_the_circumstances_of_the_private_postgresql_are_its_own(dsn: str, tmp_path: Path) -> None:
+    class Fake:
+        data_dir = tmp_path
+        password_file = tmp_path / "password"
+
+    fake = Fake()
+    fake.dsn = dsn  # type: ignore[attr-defined]
+    circumstances = private_circumstances(fake)  # type: ignore[arg-type]
+    assert (circumstances.origin, circumstances.files) == ("embedded", (tmp_path / "password",))
