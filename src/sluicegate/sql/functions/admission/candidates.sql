@@ -1,6 +1,7 @@
 -- Up to p_n jobs to claim, locked: lapsed leases with attempts left first, whatever their priority; then due jobs
 -- of the given classes by priority, due time, id. Locks with SKIP LOCKED only, so it never waits.
--- Lapsed jobs that can never be taken over (attempts spent, cancelled) are ended on the way.
+-- Lapsed jobs that can never be taken over (attempts spent, cancelled) are ended on the way. A batch is cut at 16 MiB of
+-- payload text, as jsonb can be six times its text and an answer holds 256 MiB.
 -- grants: none
 create or replace function sluicegate.candidates(p_queues bigint[], p_classes text[], p_n integer, p_now timestamptz)
 returns bigint[]
@@ -35,6 +36,18 @@ begin
     end loop;
     if cardinality(v_ids) < p_n and p_queues is not null then
         v_ids := v_ids || sluicegate.ready(p_queues, p_classes, p_n - cardinality(v_ids), p_now);
+    end if;
+    if cardinality(v_ids) > 16 then
+        select array_agg(c.id order by c.ord) into v_ids
+        from (
+            select i.id, i.ord, sum(
+                -- Compressed, a hundredth of its text at the least: a small one cannot hide a large text.
+                case when pg_column_size(j.payload) > 500 then octet_length(j.payload::text) else 500 end
+            ) over (order by i.ord) as bytes
+            from unnest(v_ids) with ordinality as i(id, ord)
+            cross join lateral (select * from sluicegate.job j where j.id = i.id offset 0) j
+        ) c
+        where c.bytes <= 16777216;
     end if;
     return v_ids;
 end

@@ -15,7 +15,9 @@ begin
                     or e ->> 'job_id' !~ '^[0-9]{1,19}$' or (e ->> 'job_id')::numeric > 9223372036854775807 then 'job_id'
                 when jsonb_typeof(e -> 'lease_token') is distinct from 'string' then 'lease_token'
                 when coalesce(e ->> 'outcome', '') not in ('completed', 'failed', 'released') then 'outcome'
-                when octet_length(e ->> 'result') > 1048576 then 'result'
+                when octet_length(e ->> 'result') > 200 and (octet_length(e ->> 'result') > 1048576
+                    or jsonb_path_exists(e -> 'result', 'strict $.**{100} ? (@.type() == "object" || @.type() == "array")'))
+                    then 'result'
                 when jsonb_typeof(e -> 'error') not in ('string', 'null') or octet_length(e ->> 'error') > 65536 then 'error'
                 when jsonb_typeof(e -> 'reason') not in ('string', 'null') or octet_length(e ->> 'reason') > 65536
                     then 'reason'
@@ -45,7 +47,7 @@ begin
             case v_field
                 when 'job_id' then 'job_id is the id of the claimed job, a number.'
                 when 'outcome' then 'An outcome is completed, failed or released.'
-                when 'result' then 'A result is JSON of at most 1 MiB.'
+                when 'result' then 'A result is JSON of at most 1 MiB that nests at most 100 levels.'
                 when 'error' then 'An error is text of at most 64 KiB.'
                 when 'reason' then 'A reason is text of at most 64 KiB.'
                 when 'summary' then 'A summary is text of at most 2,048 bytes.'

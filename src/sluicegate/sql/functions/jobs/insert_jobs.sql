@@ -53,7 +53,9 @@ begin
         left join sluicegate.job p on p.id = x.parent_id and p.scope_id = v_scope_id
     ), checked as materialized (
         select i.*, case
-                when octet_length(i.payload::text) > 1048576 then 'payload'
+                when octet_length(i.payload::text) > 200 and (octet_length(i.payload::text) > 1048576
+                    or jsonb_path_exists(i.payload, 'strict $.**{100} ? (@.type() == "object" || @.type() == "array")'))
+                    then 'payload'
                 when octet_length(i.kind) > 128 then 'kind'
                 when octet_length(i.title) > 512 then 'title'
                 when i.rank <> trunc(i.rank) or i.rank not between -32768 and 32767 then 'priority'
