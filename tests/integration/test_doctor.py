@@ -19,7 +19,7 @@ from psycopg import sql
 
 from sluicegate.ops.checks import CHECKS, snapshots, zones
 from sluicegate.ops.checks.secrecy import readers
-from sluicegate.ops.doctor import Check, Circumstances, Diagnosis, diagnose, private_circumstances
+from sluicegate.ops.doctor import Check, Circumstances, Diagnosis, diagnose
 from tests.support.holder import Holder
 from tests.support.servers import Server
 
@@ -374,14 +374,3 @@ def test_jobs_under_the_same_user_are_warned_of_wherever_the_dsn_is(dsn: str) ->
         assert found.status == "warn", circumstances
         assert "can read it there" in found.found
     assert checks(dsn, jobs_uid=os.geteuid() + 4321)["secrecy"].status == "ok"
-
-
-def test_the_circumstances_of_the_private_postgresql_are_its_own(dsn: str, tmp_path: Path) -> None:
-    class Fake:
-        data_dir = tmp_path
-        password_file = tmp_path / "password"
-
-    fake = Fake()
-    fake.dsn = dsn  # type: ignore[attr-defined]
-    circumstances = private_circumstances(fake)  # type: ignore[arg-type]
-    assert (circumstances.origin, circumstances.files) == ("embedded", (tmp_path / "password",))

@@ -11,7 +11,6 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
-from sluicegate.embedded import Attachment, status
 from sluicegate.errors import SluicegateError
 from sluicegate.ops.checks import CHECKS
 from sluicegate.ops.checks.result import Check, CheckFunction, Circumstances, Look, Origin, Status
@@ -19,7 +18,7 @@ from sluicegate.ops.checks.secrecy import check_secrecy
 from sluicegate.store import faults
 from sluicegate.store.dsn import connect_arguments
 
-__all__ = ["Check", "Circumstances", "Diagnosis", "Origin", "Status", "diagnose", "private_circumstances"]
+__all__ = ["Check", "Circumstances", "Diagnosis", "Origin", "Status", "diagnose"]
 
 _WHY_CONNECTION = "Everything Sluicegate knows is in this database."
 _WHY_UNKNOWN = "What cannot be looked at may be wrong."
@@ -41,15 +40,6 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, object]:
         return {"status": self.status, "checks": [check.to_dict() for check in self.checks]}
-
-
-def private_circumstances(attachment: Attachment) -> Circumstances:
-    """What there is to know about the private PostgreSQL beside what can be asked of it."""
-    try:
-        binary = status(attachment.data_dir).binary_version
-    except SluicegateError:
-        binary = None
-    return Circumstances(attachment.dsn, origin="embedded", files=(attachment.password_file,), binary_version=binary)
 
 
 def diagnose(circumstances: Circumstances) -> Diagnosis:
