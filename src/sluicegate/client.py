@@ -130,6 +130,13 @@ class Client:
             raise _not_open()
         return self._database.scope
 
+    @property
+    def dsn(self) -> str:
+        """The database this client works on; it may hold a password. Raises Unavailable before the client is open."""
+        if self._database is None:
+            raise _not_open()
+        return self._database.dsn
+
     async def enqueue(
         self,
         queue: str,
