@@ -119,7 +119,7 @@ class _Run:
         self.tally = Tally(on_event, stop.ask)
         self._terms = terms
         clock = ServerClock()
-        self._guardian = Guardian(folder, base_environment(os.environb))
+        self._guardian = Guardian(folder, base_environment(os.environb, client.dsn))
         tools = Tools(line, terms, self._guardian, folder, self.tally, clock, stop.asked.is_set)
         self._keeper = LeaseKeeper(client, terms.lease_seconds, tally=self.tally, clock=clock, on_answer=self._wake)
         self._crew = Crew(tools, self._keeper, self._ended)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -50,6 +52,7 @@ def private_folder() -> Path:
 @contextmanager
 def payload_file(folder: Path, claim: Claim) -> Iterator[Path]:
     """A file with the payload as JSON, for this user only, which is removed at the end. Raises OSError."""
+    _see_to(folder)
     path = folder / f"{claim.job.id}-{claim.attempt_seq}.json"
     text = json.dumps(claim.job.payload, ensure_ascii=False).encode()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -58,4 +61,14 @@ def payload_file(folder: Path, claim: Claim) -> Iterator[Path]:
             file.write(text)
         yield path
     finally:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _see_to(folder: Path) -> None:
+    """Make the folder again if a cleaner of temporary files took it; it must be nobody else's."""
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
+        raise PermissionError(f"{folder} is not a folder of this user's alone")

@@ -11,7 +11,7 @@ import pytest
 
 from sluicegate import Client
 from sluicegate.errors import InvalidArgument, SluicegateError
-from sluicegate.worker.exec import run_exec
+from sluicegate.worker.exec import ExecEvent, StopRequest, run_exec
 from tests.conftest import Connection
 from tests.integration.worker.support import QUEUE, run_jobs, sh
 
@@ -73,6 +73,32 @@ async def test_the_file_is_gone_after_a_failure_too(client: Client, temporary: P
     assert names(temporary) == []
 
 
+async def test_a_private_folder_that_was_cleaned_away_is_made_again(client: Client, temporary: Path) -> None:
+    outcome = await run_jobs(client, sh('rm -r "$(dirname "$SLUICEGATE_PAYLOAD_FILE")"; cat'), [1, 2])
+    assert [detail.job.result["stdout"] for detail in outcome.jobs] == ["1", "2"]
+    assert names(temporary) == []
+
+
+async def test_a_private_folder_that_became_somebody_elses_is_not_used(client: Client, temporary: Path) -> None:
+    """The job goes back unspent, and this worker rests."""
+    script = 'd="$(dirname "$SLUICEGATE_PAYLOAD_FILE")"; chmod 755 "$d"'
+    stop = StopRequest()
+    ids = [(await client.enqueue(QUEUE)).id for _ in range(2)]
+    events: list[ExecEvent] = []
+
+    def on_event(event: ExecEvent) -> None:
+        events.append(event)
+        if event.kind == "released":
+            stop.ask()
+
+    await run_exec(client, QUEUE, sh(script), on_event=on_event, stop=stop)
+    assert [event.kind for event in events] == ["started", "done", "released", "stopping"]
+    assert events[2].message is not None
+    assert "is not a folder of this user's alone" in events[2].message
+    job = (await client.get_job(ids[1])).job
+    assert (job.state, job.attempt) == ("pending", 0)
+
+
 async def test_the_variables_tell_the_job(client: Client) -> None:
     outcome = await run_jobs(
         client,
@@ -102,6 +128,7 @@ async def test_no_dsn_and_no_secret_of_the_worker_is_in_the_environment(
     secrets = {"SLUICEGATE_DSN": dsn, **{name: f"{mark}-{name}" for name in names}}
     for name, value in secrets.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DATABASE_URL", dsn)
     monkeypatch.setenv("HARMLESS", "kept")
     outcome = await run_jobs(client, sh("env -0 | tr '\\0' '\\n'; tr '\\0' '\\n' < /proc/$PPID/environ"))
     found = outcome.result["stdout"]
