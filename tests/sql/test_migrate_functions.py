@@ -185,3 +185,12 @@ def test_functions_of_a_newer_library_are_not_taken_back(small: Small, empty_dsn
     assert report.note is not None
     assert "sluicegate 99.1.0" in report.note
     assert ask(empty_dsn, "select sluicegate.greet()") == "newer"
+
+
+def test_a_library_that_does_not_know_its_version_replaces_what_differs(
+    small: Small, empty_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.migrate(empty_dsn)
+    small.function("greet", body="select 'two'")
+    monkeypatch.setattr("sluicegate.sql.source.version", lambda _: "0")
+    assert small.migrate(empty_dsn).functions == ("greet",)

@@ -48,7 +48,7 @@ def test_what_really_ships_installs_and_is_then_ok(empty_dsn: str) -> None:
 def test_progress_is_told_in_sentences(small: Small, empty_dsn: str) -> None:
     said: list[str] = []
     small.migrate(empty_dsn, progress=said.append)
-    assert said == ["Migration 0001_thing: applying."]
+    assert said == ["Migration 0001_thing: applying.", "Functions: 1 to create or replace."]
 
 
 def test_files_that_come_later_are_applied_once_in_order(small: Small, empty_dsn: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 from sluicegate.errors import Forbidden, InvalidArgument, SchemaMismatch, SluicegateError, Unavailable
 from sluicegate.sql import script
@@ -98,12 +99,23 @@ def migrate(
             f"Sluicegate needs PostgreSQL 15 or newer; this server is {conn.info.parameter_status('server_version')}.",
             next_step="Use a newer server, or none: without a DSN Sluicegate brings its own.",
         )
+    _require_primary(conn)
     run = _Run(Turns(conn, progress if progress is not None else _silent, timeout), load_source(directory))
     with _own_settings(conn):
         try:
             return run.go(phase)
         except psycopg.Error as error:
             raise _explained(error, run.doing, conn) from error
+
+
+def _require_primary(conn: psycopg.Connection[Any]) -> None:
+    with _own_settings(conn), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
+        if cursor.execute("select pg_is_in_recovery()", prepare=False).fetchone() == (True,):
+            raise Unavailable(
+                "This server is a standby, which cannot be migrated.",
+                retriable=False,
+                next_step="Connect to the primary: name every host in the DSN and add target_session_attrs=read-write.",
+            )
 
 
 def _silent(_: str) -> None:
@@ -207,6 +219,7 @@ class _Run:
         def replace(cursor: Cursor) -> dict[str, Any]:
             state = self._look(cursor)
             stale = [file for file in self.source.functions if file.name in state.stale_functions]
+            self.turns.say(f"Functions: {len(stale)} to create or replace.")
             for file in stale:
                 self.doing = f"Replacing the function {file.name}"
                 cursor.execute(script.function_text(file, self.source.library), prepare=False)
@@ -242,10 +255,6 @@ def _explained(error: psycopg.Error, doing: str, conn: psycopg.Connection[Any]) 
         return Forbidden(
             f"{doing} is not permitted to the role {conn.info.user}: {said}.",
             next_step=f"Connect as the owner of the schema; for a first run a DBA may: grant create on database {conn.info.dbname} to {conn.info.user}",
-        )
-    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
-        return Unavailable(
-            f"{doing} needs to write, and this server is read-only: {said}.", next_step="Connect to the primary server."
         )
     if error.sqlstate is None or error.sqlstate[:2] in {"08", "57", "53"}:
         return Unavailable(

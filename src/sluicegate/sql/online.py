@@ -1,7 +1,7 @@
 """Files marked nontransactional: ``create index concurrently`` and its like, which no transaction can hold.
 
 Their row in ``sluicegate.migration`` is written first, without ``applied_at`` and with the backend that works on it. If
-that backend is gone, or has been idle for 30 s, whoever comes next goes on from the first statement: every one of them
+that backend is gone, or has been idle for half a minute, whoever comes next goes on from the first statement: every one of them
 is repeatable, and an index that a killed build left invalid is dropped before it is built again.
 """
 
@@ -20,12 +20,14 @@ from sluicegate.sql.turn import Cursor, Patience, Turns
 
 __all__ = ["apply_online"]
 
+IDLE_SECONDS = 30
+
 _WORKER = f"""\
-select m.applied_at is not null, {DESCRIBE} || case when a.pid is null then null else '' end
+select m.applied_at is not null, {DESCRIBE}
 from sluicegate.migration m
 left join pg_stat_activity a on a.pid = m.backend_pid and a.pid <> pg_backend_pid()
     and coalesce(a.backend_start = m.backend_start, true)
-    and not coalesce(a.state = 'idle' and a.state_change < clock_timestamp() - interval '30 s', false)
+    and not coalesce(a.state = 'idle' and a.state_change < clock_timestamp() - make_interval(secs => %s), false)
 where m.version = %s
 """
 _BEGIN = """\
@@ -47,6 +49,7 @@ where c.relname = %s and c.relnamespace = (select n.oid from pg_namespace n wher
 def apply_online(turns: Turns, file: MigrationFile, library: str) -> bool:
     """Apply ``file`` statement by statement, or wait for the migrator that does. False: somebody else has done it."""
     what = f"Migration {file.label}"
+    _require_a_session(turns, what)
     if not _begin(turns, file, library, what):
         return False
     try:
@@ -62,11 +65,27 @@ def apply_online(turns: Turns, file: MigrationFile, library: str) -> bool:
     return True
 
 
+def _require_a_session(turns: Turns, what: str) -> None:
+    # A pooler invents the number it gives its clients. Behind one, each statement may meet another server process:
+    # settings would leak into other people's sessions, and nobody could tell who works on the file.
+    with turns.cursor() as cursor:
+        row = cursor.execute("select pg_backend_pid()", prepare=False).fetchone()
+    if row != (turns.conn.info.backend_pid,):
+        raise Unavailable(
+            f"{what} runs outside a transaction, which needs a session of its own; this connection goes through a pooler.",
+            retriable=False,
+            next_step="Run migrate with a DSN that names the PostgreSQL server itself.",
+        )
+
+
 def _begin(turns: Turns, file: MigrationFile, library: str, what: str) -> bool:
     patience = Patience(turns.say, turns.timeout)
 
     def begin(cursor: Cursor) -> tuple[bool, str | None]:
-        applied, worker = cursor.execute(_WORKER, (file.version,), prepare=False).fetchone() or (False, None)
+        applied, worker = cursor.execute(_WORKER, (IDLE_SECONDS, file.version), prepare=False).fetchone() or (
+            False,
+            None,
+        )
         if not applied and worker is None:
             row = (file.version, file.name, file.sha256, file.phase, file.minimum, library)
             cursor.execute(_BEGIN, row, prepare=False)

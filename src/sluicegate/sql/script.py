@@ -35,6 +35,13 @@ set local client_min_messages = warning;
 set local standard_conforming_strings = on;
 set local synchronous_commit = on;
 set local jit = off;
+do $timeouts$
+begin
+    -- Not every server knows both.
+    perform set_config(s.name, '0', true) from pg_settings s
+    where s.name in ('transaction_timeout', 'idle_in_transaction_session_timeout');
+end
+$timeouts$;
 """
 
 # Whoever migrates for the owner of the schema, a DBA for instance, acts as the owner: what he makes belongs to it.
@@ -141,7 +148,8 @@ select {name}, {literal(file.sha256)}, {literal(file.signature)}, pg_get_functio
     {INSTALLED_SHA256},
     {literal(library)}
 from pg_proc p
-where p.pronamespace = 'sluicegate'::regnamespace and p.proname = {name} and p.xmin = pg_current_xact_id()::xid
+where p.pronamespace = 'sluicegate'::regnamespace and p.proname = {name}
+order by age(p.xmin) limit 1
 on conflict (name) do update set sha256 = excluded.sha256, signature = excluded.signature,
     identity_arguments = excluded.identity_arguments, installed_signature = excluded.installed_signature,
     installed_sha256 = excluded.installed_sha256, library = excluded.library, applied_at = excluded.applied_at;

@@ -38,6 +38,9 @@ __all__ = [
 
 Phase = Literal["pre", "post"]
 
+# The version of a library that runs from a tree which was never installed.
+UNKNOWN = "0"
+
 GRANTEES = ("worker", "producer", "reader", "admin")
 
 _MIGRATION_NAME = re.compile(r"(?P<version>\d{4})_(?P<name>[a-z0-9_]+)\.sql")
@@ -85,11 +88,11 @@ class BadSource(SluicegateError):
 
 
 def library_version() -> str:
-    """The version of the installed package, or ``0`` when it runs from a tree that was never installed."""
+    """The version of the installed package, or ``UNKNOWN``."""
     try:
         return version("sluicegate")
     except PackageNotFoundError:
-        return "0"
+        return UNKNOWN
 
 
 def _read(path: Path) -> str:

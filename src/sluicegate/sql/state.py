@@ -12,7 +12,7 @@ from psycopg.rows import tuple_row
 
 from sluicegate.errors import Forbidden, SchemaMismatch
 from sluicegate.sql.script import INSTALLED_SHA256
-from sluicegate.sql.source import Source, load_source
+from sluicegate.sql.source import UNKNOWN, Source, load_source
 
 __all__ = ["MINIMUM_SCHEMA", "Installed", "InstalledFunction", "SchemaState", "judge", "read_installed", "schema_state"]
 
@@ -185,7 +185,7 @@ def judge(source: Source, installed: Installed) -> SchemaState:
     )
     libraries = [*(row.library for row in installed.migrations), *(row.library for row in installed.functions)]
     newest = max(libraries, key=_numbers, default="0")
-    if version > latest or _numbers(newest) > _numbers(source.library):
+    if version > latest or (source.library != UNKNOWN and _numbers(newest) > _numbers(source.library)):
         return _ahead(source, installed, newest, details)
     # A moved clock alone is a test in progress: migrate puts it back, but nobody is refused for it.
     moved = {"clock"} if details["clock_replaced"] and recorded["clock"].sha256 == shipped["clock"].sha256 else set()
