@@ -82,6 +82,11 @@ TOOLS = (
         "apt-get install mount, and run as root where mounting is allowed (containers: CAP_SYS_ADMIN)",
         _can_mount_tmpfs,
     ),
+    Tool(
+        "pid-namespace",
+        "apt-get install util-linux, and run as root where namespaces may be made (containers: CAP_SYS_ADMIN)",
+        lambda: os.geteuid() == 0 and _runs("unshare", "--pid", "--fork", "--mount-proc", "true"),
+    ),
     Tool("package-index", "a network in which pip reaches a package index", _reaches_package_index),
     Tool("second-user", "apt-get install passwd, and run as root where the user nobody exists", _second_user),
 )

@@ -118,10 +118,19 @@ class Keeper:
         self.state = State.STARTING
         self._write_record()
 
-    def _write_record(self) -> None:
+    def withdraw(self) -> None:
+        """Take our address away: whoever looks for us from now on starts another supervisor, which waits for our end."""
+        if not self.owns_directory():
+            return
+        try:
+            self._write_record(at_home=False)
+        except OSError:
+            self.cluster.data.record.unlink(missing_ok=True)
+
+    def _write_record(self, *, at_home: bool = True) -> None:
         """Leave our address for those who look for us, and what is needed to recognise us when we are dead."""
         record = {
-            "control": str(self.cluster.sockets.control),
+            "control": str(self.cluster.sockets.control) if at_home else None,
             "supervisor": remember(os.getpid()),
             "server": None if self.pid is None else remember(self.pid),
         }

@@ -232,7 +232,6 @@ class Lifecycle:
 
     def _finish(self) -> None:
         self._guests.close_door()
-        if self._keeper.owns_directory():
-            self._cluster.data.record.unlink(missing_ok=True)
+        self._keeper.withdraw()
         self._keeper.stop()
         self._cluster.sockets.remove()

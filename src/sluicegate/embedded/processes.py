@@ -15,7 +15,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Process", "end_old_server", "reap", "remember", "server_processes", "still_the_same"]
+__all__ = [
+    "Process",
+    "end_old_server",
+    "reap",
+    "reap_as_process_1",
+    "reap_remembered",
+    "remember",
+    "server_processes",
+    "still_the_same",
+]
 
 _PROC = Path("/proc")
 _PROGRAMS = (b"postgres", b"postmaster", b"initdb")
@@ -99,6 +108,30 @@ def still_the_same(memory: object) -> int | None:
         return None
 
 
+def reap_remembered(memory: object) -> None:
+    """Collect a remembered process if it ended as our child. Nobody else's child is touched."""
+    pid = still_the_same(memory)
+    if pid is not None:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
+def reap_as_process_1() -> None:
+    """Where we are process 1, collect what a killed server has left: its children end up as ours.
+
+    They are told by their name and by the session of its own that each child of a server has.
+    """
+    if os.getpid() != 1:
+        return
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            pid = int(entry.name)
+            with suppress(OSError, IndexError, ChildProcessError):
+                state, parent, _, session, *_ = _stat(pid)
+                if (state, parent, session) == ("Z", "1", str(pid)) and _name(pid) == "postgres":
+                    os.waitpid(pid, os.WNOHANG)
+
+
 def _how_to_end(process: Process, *, orphaned: bool, waited: float) -> int | None:
     patience = 0.0 if orphaned else _FAST_SHUTDOWN_SECONDS
     if waited >= patience + _QUIT_SECONDS:
@@ -121,6 +154,11 @@ def _stat(pid: int) -> list[str]:
     """The fields after the command's name, which may itself hold spaces and parentheses."""
     text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     return text[text.rindex(")") + 1 :].split()
+
+
+def _name(pid: int) -> str:
+    text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    return text[text.index("(") + 1 : text.rindex(")")]
 
 
 def _works_in(pid: int, cluster: os.stat_result) -> bool:

@@ -18,7 +18,7 @@ from sluicegate.embedded.control import Connection, Gone, connect, decode, refus
 from sluicegate.embedded.copies import prepare_binaries
 from sluicegate.embedded.failures import Circumstances, explain, log_since, log_size
 from sluicegate.embedded.layout import DataDir, read_record
-from sluicegate.embedded.processes import still_the_same
+from sluicegate.embedded.processes import reap_as_process_1, reap_remembered
 from sluicegate.errors import EmbeddedError
 from sluicegate.settings import Settings
 
@@ -144,16 +144,11 @@ def _pause(deadline: float) -> None:
 
 
 def _reap_the_dead(data: DataDir) -> None:
-    """Collect the last supervisor and server if they ended as our children, as they do where we are process 1.
-
-    Only these two, and only if they are the very processes that were written down: nobody else's child is touched.
-    """
+    """Collect the last supervisor and server if they ended as our children, as they do where we are process 1."""
     record = read_record(data)
     for name in ("supervisor", "server"):
-        pid = still_the_same(record.get(name))
-        if pid is not None:
-            with suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+        reap_remembered(record.get(name))
+    reap_as_process_1()
 
 
 def _python() -> str:

@@ -1,14 +1,16 @@
 """A command that is attached: ``python guest.py DATA_DIR OPTIONS``, told what to do line by line.
 
 It prints one JSON object when it is attached or refused, and one after each line it reads: ``renew``, ``open``,
-``close``. It ends when its input does. It needs the standard library and Sluicegate only, so that any user's Python
+``kill``, ``close``. It ends when its input does. It needs the standard library and Sluicegate only, so that any user's Python
 can run it.
 """
 
 import ctypes
 import json
 import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 from sluicegate.embedded import Attachment, attach
@@ -31,6 +33,27 @@ def facts(attachment: Attachment) -> dict[str, object]:
     }
 
 
+def kill_both(attachment: Attachment) -> list[str]:
+    """Kill the server and the supervisor, so that neither can tidy up; what they are once they are dead."""
+    assert attachment.supervisor_pid
+    assert attachment.server_pid
+    os.kill(attachment.supervisor_pid, signal.SIGSTOP)
+    os.kill(attachment.server_pid, signal.SIGKILL)
+    os.kill(attachment.supervisor_pid, signal.SIGKILL)
+    states = ["R"]
+    while not set(states) <= {"Z", "gone"}:
+        time.sleep(0.01)
+        states = [state(attachment.supervisor_pid), state(attachment.server_pid)]
+    return states
+
+
+def state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return "gone"
+
+
 def main() -> None:
     options = json.loads(sys.argv[2])
     if options.pop("adopts_orphans", False):
@@ -46,6 +69,8 @@ def main() -> None:
                 say(**facts(attachment), renewed=renewed)
             elif line.strip() == "open":
                 say(is_open=attachment.is_open)
+            elif line.strip() == "kill":
+                say(states=kill_both(attachment))
             elif line.strip() == "close":
                 attachment.close()
                 say(is_open=attachment.is_open)

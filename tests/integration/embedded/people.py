@@ -128,7 +128,13 @@ class User:
         return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
     def attach(self, data_dir: Path, *, environment: dict[str, str] | None = None, **options: Any) -> Guest:
-        """Begin a command that attaches; it goes on at once, and its ``facts`` wait until it is attached."""
+        """A command that has attached, or has been refused."""
+        guest = self.begin(data_dir, environment=environment, **options)
+        assert guest.facts
+        return guest
+
+    def begin(self, data_dir: Path, *, environment: dict[str, str] | None = None, **options: Any) -> Guest:
+        """A command that is about to attach; its ``facts`` wait until it has."""
         popen = {name: options.pop(name) for name in ("preexec_fn", "before") if name in options}
         before = popen.pop("before", [])
         command = [*before, self.python(), "-W", "error", str(GUEST), str(data_dir), json.dumps(options)]
