@@ -9,7 +9,6 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 from sluicegate.client import Client
 from sluicegate.errors import SluicegateError
@@ -22,7 +21,7 @@ from sluicegate.worker.housekeeping import Housekeeping
 from sluicegate.worker.leases import LeaseKeeper, ServerClock
 from sluicegate.worker.loop import Loop
 from sluicegate.worker.stopping import StopRequest, stopped_by_signals
-from sluicegate.worker.surroundings import base_environment, private_folder
+from sluicegate.worker.surroundings import base_environment, make_private, private_folder
 from sluicegate.worker.terms import Terms
 from sluicegate.worker.verdict import Interruption
 from sluicegate.worker.words import CommandLine
@@ -74,11 +73,10 @@ async def run_exec(
     )
     line = CommandLine(command)
     started_at = time.monotonic()
+    run = _Run(client, terms, line, on_event, stop or StopRequest())
     async with AsyncExitStack() as stack:
-        folder = _folder()
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        run = _Run(client, terms, line, folder, on_event, stop or StopRequest())
         stack.push_async_callback(run.close)
+        run.open()
         stack.enter_context(stopped_by_signals(run.stop))
         await run.until_over()
     if run.tally.fault is not None:
@@ -86,21 +84,6 @@ async def run_exec(
     if run.dispatcher.fault is not None:
         raise run.dispatcher.fault
     return run.tally.report(time.monotonic() - started_at)
-
-
-def _folder() -> Path:
-    if not hasattr(os, "waitid"):
-        raise SluicegateError(
-            "exec cannot watch processes safely on this system.",
-            next_step="Run it on Linux, or with Python 3.13 or newer.",
-        )
-    try:
-        return private_folder()
-    except OSError as error:
-        raise SluicegateError(
-            f"No private folder for payloads can be made: {error}.",
-            next_step="Free some space, or let TMPDIR name a folder that can be written to.",
-        ) from error
 
 
 class _Run:
@@ -111,7 +94,6 @@ class _Run:
         client: Client,
         terms: Terms,
         line: CommandLine,
-        folder: Path,
         on_event: Callable[[ExecEvent], object] | None,
         stop: StopRequest,
     ) -> None:
@@ -119,6 +101,7 @@ class _Run:
         self.tally = Tally(on_event, stop.ask)
         self._terms = terms
         clock = ServerClock()
+        self._folder = folder = private_folder()
         self._guardian = Guardian(folder, base_environment(os.environb, client.dsn))
         tools = Tools(line, terms, self._guardian, folder, self.tally, clock, stop.asked.is_set)
         self._keeper = LeaseKeeper(client, terms.lease_seconds, tally=self.tally, clock=clock, on_answer=self._wake)
@@ -133,6 +116,22 @@ class _Run:
             on_fault=lambda error: stop.ask(str(error)),
         )
         self._housekeeping = Housekeeping(client)
+
+    def open(self) -> None:
+        """Get ready to start commands. Raises SluicegateError if this machine does not allow it."""
+        if not hasattr(os, "waitid"):
+            raise SluicegateError(
+                "exec cannot watch processes safely on this system.",
+                next_step="Run it on Linux, or with Python 3.13 or newer.",
+            )
+        try:
+            self._guardian.open()
+            make_private(self._folder)
+        except OSError as error:
+            raise SluicegateError(
+                f"exec cannot prepare to run commands: {error}.",
+                next_step="Free processes, memory or space, or let TMPDIR name a folder that can be written to.",
+            ) from error
 
     async def until_over(self) -> None:
         """Run until drained or stopped, then wind up. Whatever goes wrong, nothing is left running."""
@@ -155,6 +154,7 @@ class _Run:
         for loop in self._loops:
             await loop.stop()
         await self._guardian.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
         self.dispatcher.abandon("The worker ended before the database had recorded it.")
 
     async def _wind_up(self) -> None:

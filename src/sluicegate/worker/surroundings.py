@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -45,14 +46,23 @@ def job_variables(claim: Claim, payload_file: Path) -> dict[bytes, bytes]:
 
 
 def private_folder() -> Path:
-    """A new folder that only this user can enter."""
-    return Path(tempfile.mkdtemp(prefix="sluicegate-exec-"))
+    """A name for a folder that does not exist yet. ``make_private`` makes it."""
+    return Path(tempfile.gettempdir(), f"sluicegate-exec-{secrets.token_hex(8)}")
+
+
+def make_private(folder: Path) -> None:
+    """Make the folder, for this user only. It may be there already, but must be nobody else's. Raises OSError."""
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
+        raise PermissionError(f"{folder} is not a folder of this user's alone")
 
 
 @contextmanager
 def payload_file(folder: Path, claim: Claim) -> Iterator[Path]:
     """A file with the payload as JSON, for this user only, which is removed at the end. Raises OSError."""
-    _see_to(folder)
+    make_private(folder)  # again, if a cleaner of temporary files took it
     path = folder / f"{claim.job.id}-{claim.attempt_seq}.json"
     text = json.dumps(claim.job.payload, ensure_ascii=False).encode()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -63,12 +73,3 @@ def payload_file(folder: Path, claim: Claim) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             path.unlink()
-
-
-def _see_to(folder: Path) -> None:
-    """Make the folder again if a cleaner of temporary files took it; it must be nobody else's."""
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
-        raise PermissionError(f"{folder} is not a folder of this user's alone")

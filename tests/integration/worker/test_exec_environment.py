@@ -212,6 +212,6 @@ async def test_a_folder_that_cannot_be_made_is_told_before_anything_is_claimed(
 ) -> None:
     job = await client.enqueue(QUEUE)
     monkeypatch.setattr("tempfile.tempdir", "/nowhere")
-    with pytest.raises(SluicegateError, match="No private folder"):
+    with pytest.raises(SluicegateError, match="cannot prepare to run commands"):
         await run_exec(client, QUEUE, ["true"], drain=True)
     assert (await client.get_job(job.id)).job.state == "pending"

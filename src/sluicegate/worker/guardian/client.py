@@ -112,10 +112,10 @@ class Child:
 
 
 class Guardian:
-    """Starts commands through a guardian process, which is started when first needed and again when it was lost.
+    """Starts commands through a guardian process, which is started again when it was lost.
 
-    ``folder`` is the worker's private folder, which the guardian removes at the end. ``environment`` is what every
-    command finds, before its own variables.
+    ``folder`` is the worker's private folder, which the guardian removes at the end; make it after ``open``.
+    ``environment`` is what every command finds, before its own variables.
     """
 
     def __init__(self, folder: Path, environment: Mapping[bytes, bytes]) -> None:
@@ -132,6 +132,30 @@ class Guardian:
         """The number of the guardian process, None while there is none."""
         return None if self._process is None else self._process.pid
 
+    def open(self) -> None:
+        """Start the guardian process if there is none. Raises OSError."""
+        if self._socket is not None:
+            return
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _SCRIPT, str(theirs.fileno()), str(_HOME), str(self._folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env=self._environment,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        ours.settimeout(_PATIENCE)
+        self._socket = ours
+        self._frames = Frames()
+        asyncio.get_running_loop().add_reader(ours, self._hear)
+
     async def start(
         self,
         arguments: Sequence[bytes],
@@ -144,8 +168,7 @@ class Guardian:
         ``lease`` is as for ``Child.keep_until``. Raises CannotStart, GuardianLost, and OSError if no guardian can be
         started.
         """
-        if self._socket is None:
-            self._open()
+        self.open()
         key = b"%d" % next(self._keys)
         child = Child(self, key, lease)
         self._children[key] = child
@@ -172,27 +195,6 @@ class Guardian:
         self._part()
         if process is not None:
             await asyncio.to_thread(_see_off, process)
-
-    def _open(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _SCRIPT, str(theirs.fileno()), str(_HOME), str(self._folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                env=self._environment,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        ours.settimeout(_PATIENCE)
-        self._socket = ours
-        self._frames = Frames()
-        asyncio.get_running_loop().add_reader(ours, self._hear)
 
     def _hear(self) -> None:
         assert self._socket is not None

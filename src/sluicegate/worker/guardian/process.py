@@ -76,8 +76,8 @@ class Process:
         return max(0.0, min(due - time.monotonic(), _LOOK_AT_PARENT))
 
     def _hear(self) -> bool:
-        data, streams, _, _ = socket.recv_fds(self._worker, 65536, _STREAMS)
-        if streams:
+        data, streams, flags, _ = socket.recv_fds(self._worker, 65536, _STREAMS)
+        if streams or flags & socket.MSG_CTRUNC:
             # One message brings the streams of one command; too few of them mean that descriptors have run out here.
             for descriptor in streams:
                 os.set_inheritable(descriptor, False)
@@ -185,9 +185,10 @@ class Process:
             time.sleep(_WIPE_PAUSE)
 
     def _remove_folder(self) -> None:
-        import shutil  # loaded when it is needed: at the end
+        with contextlib.suppress(OSError):
+            import shutil  # loaded when it is needed: at the end
 
-        shutil.rmtree(self._folder, ignore_errors=True)
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _tell(self, *fields: bytes) -> None:
         self._worker.sendall(pack(*fields))
