@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from sluicegate.embedded import stop
+
 PROGRAM = Path(sys.executable).with_name("sluicegate")
 LONGEST = 120
 
@@ -138,3 +140,16 @@ def claimed(cli: Cli) -> Callable[..., Any]:
         return claim
 
     return claim
+
+
+@pytest.fixture
+def private(scratch: Path) -> Iterator[Cli]:
+    """The command line without any database of its own: it starts its private PostgreSQL."""
+    place = scratch / "home"
+    place.mkdir()
+    cli = Cli(place, None)
+    data = scratch / "data"
+    cli.environment |= {"SLUICEGATE_DATA_DIR": str(data), "SLUICEGATE_EMBEDDED_LINGER": "5"}
+    yield cli
+    cli.close()
+    stop(data, force=True)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from sluicegate.errors import SluicegateError
@@ -137,6 +138,12 @@ def span(seconds: float) -> str:
 def count(many: int, noun: str) -> str:
     """``1 job``, ``2 jobs``, ``10,000 jobs``."""
     return f"{many:,} {noun}{'' if many == 1 else 's'}"
+
+
+def program() -> str:
+    """How to call this program from here: by its path in an environment below, else by its name."""
+    path = Path(sys.argv[0])
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else "sluicegate"
 
 
 def columns(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -18,7 +18,10 @@ def run(
     reason: Annotated[str | None, Parameter(help="Why; it is kept with the job.")] = None,
     common: Common = Common(),
 ) -> None:
-    """Cancel a job: at once if nobody holds it, else its holder learns of it at the next heartbeat.
+    """Cancel a job, at once or when its holder hears of it.
+
+    A job that nobody holds is cancelled now. Who holds it learns of it at the
+    next heartbeat, and ends it then.
 
     sluicegate cancel 17 --reason "merged meanwhile"
     """

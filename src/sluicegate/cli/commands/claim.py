@@ -28,10 +28,11 @@ def run(
     ] = None,
     common: Common = Common(),
 ) -> int:
-    """Take jobs, and print each with its lease token, which every later call about it needs.
+    """Take jobs, and print each with the lease token that proves it is yours.
 
-    Nothing to take is an answer, not an error: the exit status is 0 and nothing is printed. It is 1 while all that is
-    there is held back, or being taken by others at this moment.
+    Every later call about the job needs that token. Nothing to take is an
+    answer, not an error: the exit status is 0. It is 1 while all there is
+    is held back, or being taken by others at this moment.
 
     sluicegate claim reviews --json > claim.json
     sluicegate complete 17 --token-file claim.json

@@ -31,7 +31,8 @@ def run(
 ) -> None:
     """Finish a job as done.
 
-    Doing it twice with the same token is fine. A conflict means that the lease was lost, or the job ended otherwise.
+    Doing it twice with the same token is fine. A conflict means that the
+    lease was lost, or that the job ended otherwise.
 
     sluicegate complete 17 --token-file claim.json --result '{"comments": 3}'
     """

@@ -32,9 +32,12 @@ def run(
     summary: Annotated[str | None, Parameter(help="The same in a sentence, up to 2 KiB.")] = None,
     common: Common = Common(),
 ) -> None:
-    """End an attempt as failed: the job runs again after its backoff, or is a dead letter at its last attempt.
+    """End an attempt as failed.
 
-    sluicegate fail 17 --token-file claim.json --error "the repository is gone" --no-retry
+    The job runs again after its backoff; at its last attempt, or with
+    --no-retry, it is a dead letter.
+
+    sluicegate fail 17 --token-file claim.json --error "the branch is gone"
     """
     only_one_from_stdin(token_file, error)
     lease = held(job_id, token_file)

@@ -30,7 +30,8 @@ def run(
 ) -> None:
     """Say that you still work on a job, and hold it longer.
 
-    The answer tells whether its cancellation was asked for. A conflict means that the lease was lost: stop working on it.
+    The answer tells whether its cancellation was asked for. A conflict means
+    that the lease was lost: stop working on the job.
 
     SLUICEGATE_LEASE_TOKEN=… sluicegate heartbeat 17 --lease 600
     """

@@ -27,9 +27,10 @@ def run(
 ) -> None:
     """Give a job back unfinished, for others to take.
 
-    The attempt stays spent unless --not-started is given, so at its last attempt a released job is a dead letter.
+    The attempt stays spent unless --not-started is given, so at its last
+    attempt a released job is a dead letter.
 
-    sluicegate release 17 --token-file claim.json --reason "shutting down" --not-started
+    sluicegate release 17 --token-file claim.json --not-started
     """
     lease = held(job_id, token_file)
     with connected(common) as client:

@@ -8,9 +8,10 @@ from sluicegate.cli.output import Output
 
 
 def run(job_id: JobId, /, *, common: Common = Common()) -> None:
-    """Put a failed, cancelled or waiting job back to pending now, its attempts counted from 0.
+    """Put a failed, cancelled or waiting job back to pending now.
 
-    Its history stays. A conflict names the newer live job that has its dedup key.
+    Its attempts count from 0 again, and its history stays. A conflict names
+    the newer live job that has its dedup key.
 
     sluicegate retry 17
     """

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import threading
 from typing import TYPE_CHECKING, Annotated, Any
 
 from sluicegate.cli.arguments import Common, whole
 from sluicegate.cli.connection import migrated, settings
-from sluicegate.cli.output import Output, flush
+from sluicegate.cli.output import Output, flush, program
 from sluicegate.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def run(
         output.note(f"Making a private PostgreSQL in {found.data_dir} (once; a few seconds).")
     with attach(found.data_dir, port=port, label="up") as attachment:
         version = migrated(attachment.dsn)
-        output.answer(_document(attachment, version), *_lines(attachment, version))
+        options = [] if common.data_dir is None else ["--data-dir", str(common.data_dir)]
+        command = shlex.join([program(), *options])
+        output.answer(_document(attachment, version), *_lines(attachment, version, command))
         flush()
         while not asked.wait(_LOOK_SECONDS):
             if attachment.renew():
@@ -71,7 +74,7 @@ def _document(attachment: Attachment, version: int) -> dict[str, Any]:
     }
 
 
-def _lines(attachment: Attachment, version: int) -> list[str]:
+def _lines(attachment: Attachment, version: int, command: str) -> list[str]:
     listening = f", and 127.0.0.1:{attachment.port}" if attachment.port is not None else ""
     return [
         f"PostgreSQL {attachment.server_version} is up, its schema at version {version}.",
@@ -82,9 +85,9 @@ def _lines(attachment: Attachment, version: int) -> list[str]:
         *([f"  note      {attachment.notice}"] if attachment.notice else []),
         "",
         "Commands of this user find it by themselves. In another terminal:",
-        '  sluicegate enqueue hello \'{"name": "Ada"}\'',
-        "  sluicegate exec hello -- echo 'Hello {payload.name}'",
-        "  sluicegate jobs --watch",
+        f'  {command} enqueue hello \'{{"name": "Ada"}}\'',
+        f"  {command} exec hello -- echo 'Hello {{payload.name}}'",
+        f"  {command} jobs --watch",
         "",
         "Ctrl-C lets go of it; it ends when nobody has used it for a while.",
     ]
