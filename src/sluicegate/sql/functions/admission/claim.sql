@@ -7,6 +7,7 @@ create or replace function sluicegate.claim(p_requests jsonb, p_worker text defa
 returns jsonb
 language plpgsql security definer
 set search_path = sluicegate, pg_temp
+set jit = off -- steps switched off below make plans look dear enough to compile, up to PostgreSQL 17
 set lock_timeout = '10s'
 as $$
 declare

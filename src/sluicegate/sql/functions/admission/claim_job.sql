@@ -7,6 +7,7 @@ create or replace function sluicegate.claim_job(
 ) returns jsonb
 language plpgsql security definer
 set search_path = sluicegate, pg_temp
+set jit = off
 set enable_seqscan = off
 set lock_timeout = '10s'
 as $$

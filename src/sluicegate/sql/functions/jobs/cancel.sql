@@ -5,6 +5,7 @@ create or replace function sluicegate.cancel(p_job_id bigint, p_reason text defa
 returns jsonb
 language plpgsql security definer
 set search_path = sluicegate, pg_temp
+set jit = off
 set enable_seqscan = off
 as $$
 declare

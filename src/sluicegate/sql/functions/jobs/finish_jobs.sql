@@ -5,6 +5,7 @@
 create or replace function sluicegate.finish_jobs(p_items jsonb) returns json
 language plpgsql
 set search_path = sluicegate, pg_temp
+set jit = off
 set enable_seqscan = off
 set plan_cache_mode = force_generic_plan
 as $$

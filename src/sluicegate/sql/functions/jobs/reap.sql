@@ -4,6 +4,7 @@
 create or replace function sluicegate.reap(p_limit integer default 1000) returns jsonb
 language plpgsql security definer
 set search_path = sluicegate, pg_temp
+set jit = off
 set enable_seqscan = off
 as $$
 declare

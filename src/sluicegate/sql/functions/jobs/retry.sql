@@ -4,6 +4,7 @@
 create or replace function sluicegate.retry(p_job_id bigint, p_scope text default 'endpoint:default') returns jsonb
 language plpgsql security definer
 set search_path = sluicegate, pg_temp
+set jit = off
 set enable_seqscan = off
 as $$
 declare

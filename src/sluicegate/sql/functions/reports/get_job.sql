@@ -5,6 +5,7 @@ create or replace function sluicegate.get_job(
 ) returns jsonb
 language plpgsql stable security definer
 set search_path = sluicegate, pg_temp
+set jit = off
 set enable_seqscan = off
 as $$
 declare
