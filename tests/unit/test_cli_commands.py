@@ -12,6 +12,7 @@ from sluicegate.cli import commands
 from sluicegate.cli.app import build
 from sluicegate.cli.arguments import Common
 from sluicegate.cli.commands import COMMANDS, Command
+from tools import cli_reference
 
 SECRET = ("token", "lease_token", "password")
 PAGE = 78
@@ -78,3 +79,7 @@ def _imported(node: ast.stmt) -> list[str]:
             return [module or ""]
         case _:
             return []
+
+
+def test_the_reference_page_is_what_the_commands_say() -> None:
+    assert cli_reference.PAGE.read_text() == cli_reference.page(), "run python -m tools.cli_reference"

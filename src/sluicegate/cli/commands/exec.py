@@ -55,7 +55,7 @@ async def run(
     and lets the running ones end; a second one ends them at once.
 
     sluicegate exec mail --concurrency 4 -- ./send.sh {payload.to}
-    sluicegate exec reviews --drain --timeout 900 -- claude -p {payload}
+    sluicegate exec reviews --drain --timeout 900 -- ./review {payload.pr}
     """
     from sluicegate import Client
     from sluicegate.worker.exec import run_exec
