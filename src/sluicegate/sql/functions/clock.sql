@@ -2,6 +2,10 @@
 -- owner of the schema, who may replace it in a test; migrate puts this text back.
 -- grants: worker, producer, reader
 create or replace function sluicegate.clock() returns timestamptz
-language sql volatile parallel safe
+language plpgsql volatile parallel safe
 set search_path = sluicegate, pg_temp
-as $$ select clock_timestamp() $$;
+as $$
+begin
+    return clock_timestamp();
+end
+$$;

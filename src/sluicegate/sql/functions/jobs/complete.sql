@@ -4,11 +4,13 @@ create or replace function sluicegate.complete(
     p_job_id bigint, p_lease_token text, p_result jsonb default null, p_summary text default null,
     p_scope text default 'endpoint:default'
 ) returns jsonb
-language sql security definer
+language plpgsql security definer
 set search_path = sluicegate, pg_temp
 as $$
-select (sluicegate.finish_jobs(jsonb_build_array(jsonb_build_object(
-    'job_id', p_job_id, 'lease_token', p_lease_token, 'outcome', 'completed', 'result', p_result, 'summary', p_summary,
-    'scope', p_scope
-))) -> 0)::jsonb
+begin
+    return (sluicegate.finish_jobs(jsonb_build_array(jsonb_build_object(
+        'job_id', p_job_id, 'lease_token', p_lease_token, 'outcome', 'completed', 'result', p_result, 'summary', p_summary,
+        'scope', p_scope
+    ))) -> 0)::jsonb;
+end
 $$;

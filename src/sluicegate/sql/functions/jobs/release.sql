@@ -5,11 +5,13 @@ create or replace function sluicegate.release(
     p_job_id bigint, p_lease_token text, p_reason text default null, p_not_before timestamptz default null,
     p_started boolean default true, p_scope text default 'endpoint:default'
 ) returns jsonb
-language sql security definer
+language plpgsql security definer
 set search_path = sluicegate, pg_temp
 as $$
-select (sluicegate.finish_jobs(jsonb_build_array(jsonb_build_object(
-    'job_id', p_job_id, 'lease_token', p_lease_token, 'outcome', 'released', 'reason', p_reason,
-    'not_before', p_not_before, 'started', p_started, 'scope', p_scope
-))) -> 0)::jsonb
+begin
+    return (sluicegate.finish_jobs(jsonb_build_array(jsonb_build_object(
+        'job_id', p_job_id, 'lease_token', p_lease_token, 'outcome', 'released', 'reason', p_reason,
+        'not_before', p_not_before, 'started', p_started, 'scope', p_scope
+    ))) -> 0)::jsonb;
+end
 $$;
