@@ -24,14 +24,12 @@ left join pg_roles r on r.oid = a.grantee
 where p.pronamespace = 'sluicegate'::regnamespace and a.grantee <> p.proowner
 """
 
-# Whoever reads the time beside sluicegate.clock(), and why that may be.
+# Whoever reads the time beside sluicegate.clock(), and why that may be. Free to everybody is a line about looked_at,
+# the age of a hint: it is about how long ago somebody looked, whatever a test makes of the time, and decides nothing.
 OTHER_CLOCKS = {
     "clock": "it is the clock",
-    "insert_jobs": "how old a hint is",
-    "ready": "how old a hint is, and how long a look took: the truth does not depend on either",
-    "ready_from": "how old a hint is",
-    "ready_below": "how old a hint is",
-    "ready_looked": "how old a hint is",
+    "ready": "how long a look took",
+    "ready_looked": "writes when it looked",
 }
 TIME = re.compile(
     r"\b(clock_timestamp|now|statement_timestamp|transaction_timestamp|timeofday)\s*\("
@@ -85,7 +83,12 @@ def test_helpers_run_as_whoever_called_them(functions: list[dict[str, Any]]) -> 
 
 
 def test_the_clock_is_the_only_clock(functions: list[dict[str, Any]]) -> None:
-    reading = {row["name"] for row in functions if TIME.search(f"{row['body']} {row['arguments']}")}
+    reading = {
+        row["name"]
+        for row in functions
+        for line in (*row["body"].splitlines(), row["arguments"])
+        if TIME.search(line) and "looked_at" not in line
+    }
     assert reading == OTHER_CLOCKS.keys()
 
 

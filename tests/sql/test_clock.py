@@ -136,7 +136,8 @@ def test_migrate_restores_it(dsn: str) -> None:
     set_clock(dsn, WHEN)
     with connect(dsn) as conn:
         report = migrate(conn)
-    assert (report.clock_restored, report.functions) == (True, ("clock",))
+    assert report.clock_restored
+    assert "clock" in report.functions
     assert is_real(dsn)
 
 

@@ -49,7 +49,7 @@ def test_replacing_every_function_disturbs_no_call(dsn: str, tmp_path: Path) -> 
     with ThreadPoolExecutor(3) as pool, connect(dsn, autocommit=True) as conn:
         workers = [pool.submit(work, dsn, f"q{number}", stop) for number in range(3)]
         try:
-            for number in range(rounds(5, 40)):
+            for number in range(rounds(3, 10)):
                 for path in (source / "functions").rglob("*.sql"):
                     path.write_text(f"{path.read_text().rstrip()}\n-- round {number}\n")
                 assert "claim" in migrate(conn, directory=source).functions

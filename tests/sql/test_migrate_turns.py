@@ -12,6 +12,7 @@ from sluicegate.sql.migrate import MigrationReport
 from sluicegate.sql.script import LOCK_KEY
 from tests.sql.background import Background, connect, doomed, kill_with_backend
 from tests.sql.small import Small, ask, run, versions
+from tests.support.counts import rounds
 from tests.support.servers import Server, TestRun
 from tests.support.waiting import eventually
 
@@ -131,7 +132,7 @@ def test_migrators_of_several_databases_create_the_roles_together(
     server = roles_server(test_run, server_kind, worker_id)
     names = [f"together_{number}" for number in range(4)]
     admin = server.dsn("postgres")
-    for _ in range(3):
+    for _ in range(rounds(1, 3)):
         run(admin, *(f"drop database if exists {name} with (force)" for name in names))
         run(admin, *(f"drop role if exists sluicegate_{role}" for role in ("worker", "producer", "reader", "admin")))
         run(admin, *(f"create database {name}" for name in names))
