@@ -16,7 +16,6 @@ from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from psycopg.rows import tuple_row
 
 from sluicegate.errors import Forbidden, InvalidArgument, SchemaMismatch, SluicegateError, Unavailable
 from sluicegate.sql import script
@@ -99,17 +98,17 @@ def migrate(
             f"Sluicegate needs PostgreSQL 15 or newer; this server is {conn.info.parameter_status('server_version')}.",
             next_step="Use a newer server, or none: without a DSN Sluicegate brings its own.",
         )
-    _require_primary(conn)
     run = _Run(Turns(conn, progress if progress is not None else _silent, timeout), load_source(directory))
     with _own_settings(conn):
         try:
+            _require_primary(run.turns)
             return run.go(phase)
         except psycopg.Error as error:
             raise _explained(error, run.doing, conn) from error
 
 
-def _require_primary(conn: psycopg.Connection[Any]) -> None:
-    with _own_settings(conn), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
+def _require_primary(turns: Turns) -> None:
+    with turns.cursor() as cursor:
         if cursor.execute("select pg_is_in_recovery()", prepare=False).fetchone() == (True,):
             raise Unavailable(
                 "This server is a standby, which cannot be migrated.",
