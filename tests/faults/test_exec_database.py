@@ -127,6 +127,23 @@ async def test_a_worker_without_a_database_can_still_be_stopped(
         assert (report.released, report.lost) == (0, 1)
 
 
+async def test_a_database_that_was_away_for_long_is_found_again_in_seconds(
+    dsn: str, admin: Admin, database: str
+) -> None:
+    watch = Watch()
+    async with Client(dsn) as client:
+        await client.enqueue(QUEUE)
+        run = watch.run(client, ["true"])
+        await watch.wait("done")
+        async with unreachable(admin, database):
+            await asyncio.wait((run,), timeout=rounds(5, 40))
+        async with Client(dsn) as other:
+            await other.enqueue(QUEUE)
+        await watch.wait("done", 2, timeout=10)
+        watch.stop.ask()
+        assert (await run).done == 2
+
+
 async def test_connections_that_are_cut_all_the_time_lose_no_job_and_start_none_twice(
     dsn: str, admin: Admin, database: str, tmp_path: Path
 ) -> None:

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from time import monotonic
 from typing import Protocol
 
 import psycopg_pool
@@ -14,6 +16,10 @@ from psycopg_pool import ConnectionPool
 from sluicegate.store import faults
 from sluicegate.store.calls import SyncCalls
 from sluicegate.store.dsn import connect_arguments
+
+# The pool's own pauses between attempts to connect would double up to minutes, and a database that is back be missed.
+_RECONNECT_SECONDS = 2.0
+_ASK_AGAIN_SECONDS = 1.0
 
 
 class SyncConnections(Protocol):
@@ -31,11 +37,13 @@ class SyncPool:
 
     def __init__(self, dsn: str, calls: SyncCalls, *, min_size: int, max_size: int, timeout: float) -> None:
         self._calls = calls
+        self._timeout = timeout
         self._pool = ConnectionPool(
             kwargs=connect_arguments(dsn),
             min_size=min_size,
             max_size=max_size,
             timeout=timeout,
+            reconnect_timeout=_RECONNECT_SECONDS,
             name="sluicegate",
             open=False,
         )
@@ -52,7 +60,7 @@ class SyncPool:
     def connection(self) -> Iterator[Connection]:
         """A connection of the pool. Raises Unavailable if none becomes free in time."""
         try:
-            connection = self._pool.getconn()
+            connection = self._get()
         except (psycopg_pool.PoolTimeout, psycopg_pool.PoolClosed) as error:
             raise faults.from_pool(error) from error
         self._calls.sent()
@@ -60,6 +68,14 @@ class SyncPool:
             yield connection
         finally:
             self._pool.putconn(connection)
+
+    def _get(self) -> Connection:
+        """A connection; whoever waits for one makes the pool try to connect anew, about once a second."""
+        deadline = monotonic() + self._timeout
+        while (left := deadline - monotonic()) > _ASK_AGAIN_SECONDS:
+            with contextlib.suppress(psycopg_pool.PoolTimeout):
+                return self._pool.getconn(_ASK_AGAIN_SECONDS)
+        return self._pool.getconn(max(left, 0.0))
 
     def renew(self) -> None:
         """Replace the connections that have died, as after a restart of the server."""

@@ -132,7 +132,8 @@ async def test_killing_the_worker_leaves_nothing_of_its_commands_behind(
     await second.wait_told("done", 2)
     for job_id in ids:
         detail = await client.get_job(job_id)
-        assert [attempt.outcome for attempt in detail.attempts] == ["completed", "lease_expired"]
+        assert detail.attempts[0].outcome == "completed"
+        assert detail.attempts[1].outcome in ("lease_expired", "reaped"), "taken over, by whoever came first"
         assert (detail.job.state, detail.job.attempt) == ("done", 2)
 
 
