@@ -66,7 +66,7 @@ class Attempt:
 
     def interrupt(self, why: Interruption, grace: float) -> None:
         """End the command if it runs; SIGKILL follows SIGTERM after ``grace`` seconds."""
-        if self._interruption is None or why.value > self._interruption.value:
+        if self._interruption is None or (why.overrides and why.value > self._interruption.value):
             self._interruption = why
         if self._child is not None and not self._child.exited.done():
             self._child.kill(grace)
@@ -179,10 +179,10 @@ class Attempt:
         )
 
     def _guardian_lost(self) -> FinishItem | None:
-        if self._interruption is not None and self._child is None:
-            return self._unstarted(self._interruption)
         if self._interruption is Interruption.LOST:
             return None
+        if self._child is None:
+            return self._in_trouble("the process that guards commands ended")
         return FinishItem.released(
             self.claim, reason="The process that guards the worker's commands was killed, and the command with it."
         )

@@ -19,7 +19,7 @@ from sluicegate.worker.terms import Terms
 
 _IDLE = (0.05, 1.0)
 _BUSY = (0.01, 0.05)
-_MOST_FINISHES = 1000
+_MOST_FINISHES = 200
 # How long after closing a claim without an answer is still asked about, in seconds.
 _ASK_AGAIN = 5.0
 _WAIT_FOR_WAKING = float("inf")

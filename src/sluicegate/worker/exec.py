@@ -21,7 +21,7 @@ from sluicegate.worker.housekeeping import Housekeeping
 from sluicegate.worker.leases import LeaseKeeper, ServerClock
 from sluicegate.worker.loop import Loop
 from sluicegate.worker.stopping import StopRequest, stopped_by_signals
-from sluicegate.worker.surroundings import base_environment, make_private, private_folder
+from sluicegate.worker.surroundings import allow_descriptors, base_environment, make_private, private_folder
 from sluicegate.worker.terms import Terms
 from sluicegate.worker.verdict import Interruption
 from sluicegate.worker.words import CommandLine
@@ -55,7 +55,7 @@ async def run_exec(
     of ``lease_seconds`` (1 to 86,400; None: the endpoint's) is kept by heartbeats. When the lease is lost or the job is
     cancelled the command is killed, with all that it started; so it is when this process dies, however that happens.
 
-    Runs until SIGTERM, SIGINT or ``stop`` asks it to end, or with ``drain`` until nothing can be claimed. Then commands
+    Runs until SIGTERM, SIGINT, SIGHUP or ``stop`` asks it to end, or with ``drain`` until nothing can be claimed. Then commands
     may run on for ``grace`` seconds; the rest is killed and given back. A second signal does that at once.
 
     ``on_event`` is called with what happens, from this task's event loop. Raises InvalidArgument before anything is
@@ -124,6 +124,7 @@ class _Run:
                 "exec cannot watch processes safely on this system.",
                 next_step="Run it on Linux, or with Python 3.13 or newer.",
             )
+        allow_descriptors(self._terms.concurrency)
         try:
             self._guardian.open()
             make_private(self._folder)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class StopRequest:
@@ -34,15 +34,15 @@ class StopRequest:
 
 @contextmanager
 def stopped_by_signals(stop: StopRequest) -> Iterator[None]:
-    """Within, SIGTERM and SIGINT insist on stopping; a third one has the effect it had before.
+    """Within, SIGTERM, SIGINT and SIGHUP insist on stopping; a third one has the effect it had before.
 
-    In a thread other than the main one, where signals cannot be handled, nothing changes.
+    One that is ignored (``nohup``) stays so. In a thread other than the main one, where signals cannot be handled, nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    before = {number: handler for number in _SIGNALS if (handler := signal.getsignal(number)) is not signal.SIG_IGN}
     handled: set[signal.Signals] = set()
 
     def give_back() -> None:
@@ -56,7 +56,7 @@ def stopped_by_signals(stop: StopRequest) -> Iterator[None]:
         if stop.at_once.is_set():
             give_back()
 
-    for number in _SIGNALS:
+    for number in before:
         loop.add_signal_handler(number, heard, number)
         handled.add(number)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import secrets
 import stat
 import tempfile
@@ -12,10 +13,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from sluicegate.errors import InvalidArgument, SluicegateError
 from sluicegate.model import Claim
 
 # Everything libpq reads begins so; a DSN that lies scattered over them is still one.
 _LIBPQ = b"PG"
+# Two streams and a moment's payload and socket; and what a process has open anyway.
+_DESCRIPTORS_A_COMMAND = 4
+_DESCRIPTORS = 100
 _KEPT = frozenset({b"SLUICEGATE_DATA_DIR", b"SLUICEGATE_SCOPE", b"SLUICEGATE_URL"})
 
 
@@ -45,9 +50,33 @@ def job_variables(claim: Claim, payload_file: Path) -> dict[bytes, bytes]:
     }
 
 
+def allow_descriptors(commands: int) -> None:
+    """Let this process open what so many commands at a time need, up to the system's hard limit.
+
+    Raises InvalidArgument naming ``concurrency`` if that is not enough.
+    """
+    wanted = _DESCRIPTORS + _DESCRIPTORS_A_COMMAND * commands
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        raise InvalidArgument(
+            f"{commands} commands at a time need {wanted} open files, and this system allows {hard}.",
+            field="concurrency",
+            next_step="Run fewer at a time, or raise the limit (ulimit -Hn).",
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def private_folder() -> Path:
-    """A name for a folder that does not exist yet. ``make_private`` makes it."""
-    return Path(tempfile.gettempdir(), f"sluicegate-exec-{secrets.token_hex(8)}")
+    """A name for a folder that does not exist yet. ``make_private`` makes it. Raises SluicegateError."""
+    try:
+        place = tempfile.gettempdir()
+    except OSError as error:
+        raise SluicegateError(
+            f"There is no folder for temporary files: {error}.", next_step="Let TMPDIR name one that can be written to."
+        ) from error
+    return Path(place, f"sluicegate-exec-{secrets.token_hex(8)}")
 
 
 def make_private(folder: Path) -> None:

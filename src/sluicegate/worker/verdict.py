@@ -18,12 +18,17 @@ _POLITE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
 class Interruption(Enum):
-    """Why a running command was ended by its worker. Of several the greatest counts."""
+    """Why a running command was ended by its worker. Of several the first counts, unless a later one ``overrides``."""
 
     STOPPED = 1
     TIMED_OUT = 2
     CANCELLED = 3
     LOST = 4
+
+    @property
+    def overrides(self) -> bool:
+        """Whether this decides what becomes of the job, whatever happened before."""
+        return self in (Interruption.CANCELLED, Interruption.LOST)
 
 
 @dataclass(frozen=True, slots=True)

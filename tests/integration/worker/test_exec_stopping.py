@@ -31,7 +31,7 @@ async def states(client: Client, ids: list[int]) -> list[str]:
     return [(await client.get_job(job_id)).job.state for job_id in ids]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_lets_running_commands_end_and_claims_nothing_more(
     client: Client, start_worker: StartWorker, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -224,6 +224,23 @@ async def test_cancelling_the_task_ends_the_commands_and_gives_the_jobs_back(cli
     await marked.gone()
     assert await states(client, ids) == ["pending", "pending"]
     assert [event.kind for event in events if event.kind == "released"] == ["released"] * 2
+
+
+async def test_an_attempt_that_breaks_the_worker_ends_it_and_everything_it_runs(
+    client: Client, marked: Marked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of ours is no reason to leave commands running, nor to hide it."""
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("sluicegate.worker.attempt.verdict", broken)
+    await enqueue(client, 2)
+    with pytest.raises(RuntimeError, match="a bug"):
+        await run_exec(
+            client, QUEUE, ["sh", "-c", '[ "$SLUICEGATE_JOB_ID" -lt 2 ] || sleep 301'], concurrency=2, timeout=2
+        )
+    await marked.gone()
 
 
 async def test_signal_handlers_are_put_back(client: Client) -> None:

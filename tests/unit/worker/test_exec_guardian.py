@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluicegate.worker.guardian import client
 from sluicegate.worker.guardian.client import CannotStart, Child, Exit, Guardian, GuardianLost
 from sluicegate.worker.guardian.frames import Frames, pack
 from tests.integration.worker.support import MARK, Marked
@@ -168,6 +169,17 @@ async def test_the_loss_of_the_guardian_ends_its_commands_and_the_next_one_gets_
         await child.exited
     await child.end()
     await mark.gone("sleep")
+    assert await run(guardian, "true") == Exit(0, None)
+
+
+async def test_a_guardian_that_stands_still_is_given_up(guardian: Guardian, monkeypatch: pytest.MonkeyPatch) -> None:
+    await run(guardian, "true")
+    assert guardian.pid is not None
+    os.kill(guardian.pid, signal.SIGSTOP)
+    monkeypatch.setattr(client, "_ANSWER", 0.3)
+    with pytest.raises(GuardianLost):
+        await start(guardian, "true")
+    monkeypatch.undo()
     assert await run(guardian, "true") == Exit(0, None)
 
 

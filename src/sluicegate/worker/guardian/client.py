@@ -26,6 +26,8 @@ _SCRIPT = (
 # How long the guardian may leave its socket unread, in seconds, before it is given up.
 _PATIENCE = 5.0
 _FAREWELL = 15.0
+# How long it may take to start a command or to kill the rest of one, on a machine that is busy beyond measure.
+_ANSWER = 60.0
 
 
 class GuardianLost(Exception):
@@ -79,10 +81,11 @@ class Child:
     async def end(self) -> None:
         """SIGKILL whatever the command has left running, and return once it is gone."""
         self._guardian.send(pack(b"end", self._key))
-        await self._ended
+        await self._guardian.answered(self._ended)
 
     async def started(self) -> None:
-        await self._started
+        """Return once the command runs. Raises CannotStart, GuardianLost."""
+        await self._guardian.answered(self._started)
 
     def hear(self, verb: bytes, rest: Sequence[bytes]) -> None:
         """A message about this command."""
@@ -176,6 +179,13 @@ class Guardian:
         self.send(pack(b"start", key, *_instants(lease), b"%d" % len(arguments), *arguments, *pairs), streams)
         await child.started()
         return child
+
+    async def answered(self, answer: asyncio.Future[None]) -> None:
+        """Wait for something the guardian does at once; one that does not is as good as lost."""
+        await asyncio.wait((answer,), timeout=_ANSWER)
+        if not answer.done():
+            self._lose()
+        answer.result()
 
     def send(self, frame: bytes, streams: Sequence[int] = ()) -> None:
         """Send a frame; what cannot be sent is answered by the loss of the guardian."""

@@ -210,8 +210,10 @@ def _take_signals() -> int:
 def _find_prctl() -> Prctl | None:
     if sys.platform != "linux":
         return None
-    import ctypes
-
+    try:
+        import ctypes
+    except ImportError:  # a Python that was built without it
+        return None
     prctl: Prctl = ctypes.CDLL(None).prctl
     return prctl
 
