@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -44,13 +45,13 @@ def test_help_and_usage_load_nothing_heavy(tmp_path: Path, arguments: list[str])
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=True)
     loaded = set(json.loads((tmp_path / "loaded.json").read_text()))
     assert "sluicegate.cli.app" in loaded
-    assert loaded.isdisjoint(HEAVY)
+    assert loaded & set(HEAVY) == set()
 
 
 def test_help_lists_every_command_with_a_sentence(cli_without_database: Cli) -> None:
     for arguments in ((), ("--help",), ("-h",)):
         shown = cli_without_database(*arguments).out
-        assert "enqueue    Add a job to a queue, or many." in shown
+        assert re.search(r"enqueue +Add a job to a queue, or many\.", shown)
         assert "Exit status" in shown
 
 
@@ -64,7 +65,10 @@ def test_the_version_is_that_of_the_package(cli_without_database: Cli) -> None:
     [
         (("enqeue", "q"), "command", "Did you mean `sluicegate enqueue`?"),
         (("enqueue",), "queue", "--help"),
-        (("enqueue", "q", "--colour", "red"), "colour", "`sluicegate enqueue --help`"),
+        (("jobs", "--colour", "red"), "colour", "`sluicegate jobs --help`"),
+        (("enqueue", "q", "--colour", "red"), "payload", "--help"),
+        (("enqueue", "q", "--from"), "from", "--help"),
+        (("enqueue", "q", "--from", "--kind", "k"), "from", "standard input"),
         (("enqueue", "q", "--priority"), "priority", "--help"),
         (("enqueue", "q", "--priority", "1", "--priority", "2"), "priority", "--help"),
         (("enqueue", "q", "1", "2"), None, "quotes"),

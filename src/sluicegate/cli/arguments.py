@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cyclopts import Token
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,100}")
+_NEGATIVE = re.compile(r"-($|[0-9])")
 _EVERYWHERE = Group("Everywhere", sort_key=100)
 
 
@@ -56,7 +57,7 @@ def whole(field: str, help: str, *, name: str | tuple[str, ...] | None = None) -
             )
         return int(text)
 
-    return Parameter(help=help, name=name, converter=_converter(read), allow_leading_hyphen=True, metavar="N")
+    return Parameter(help=help, name=name, converter=_converter(read), metavar="N")
 
 
 def seconds(field: str, help: str, *, name: str | None = None) -> Parameter:  # noqa: A002
@@ -70,7 +71,7 @@ def seconds(field: str, help: str, *, name: str | None = None) -> Parameter:  # 
                 f"{field} is {text!r}, not a number.", field=field, next_step="Write seconds, e.g. 90 or 0.5."
             ) from None
 
-    return Parameter(help=help, name=name, converter=_converter(read), allow_leading_hyphen=True, metavar="SECONDS")
+    return Parameter(help=help, name=name, converter=_converter(read), metavar="SECONDS")
 
 
 def moment(field: str, help: str, *, name: str | None = None) -> Parameter:  # noqa: A002
@@ -81,7 +82,7 @@ def moment(field: str, help: str, *, name: str | None = None) -> Parameter:  # n
 
         return parsed_moment(text, field)
 
-    return Parameter(help=help, name=name, converter=_converter(read), allow_leading_hyphen=True, metavar="TIME")
+    return Parameter(help=help, name=name, converter=_converter(read), metavar="TIME")
 
 
 def _converter(read: Callable[[str], Any]) -> Callable[[Any, Sequence[Token]], Any]:
@@ -89,6 +90,21 @@ def _converter(read: Callable[[str], Any]) -> Callable[[Any, Sequence[Token]], A
         return read(tokens[0].value)
 
     return convert
+
+
+def dashed(field: str, help: str, *, metavar: str, name: str | None = None) -> Parameter:  # noqa: A002
+    """Text that may be a single ``-``, for standard input. Another option is not taken for it."""
+
+    def read(text: str) -> str:
+        if text.startswith("--") or (text.startswith("-") and metavar == "JSON" and not _NEGATIVE.match(text)):
+            raise InvalidArgument(
+                f"{text.partition('=')[0]} is no option here, and no value for {field}.",
+                field=field,
+                next_step=f"Write a value for {field}, or - for standard input. `--help` shows the options.",
+            )
+        return text
+
+    return Parameter(help=help, name=name, converter=_converter(read), allow_leading_hyphen=True, metavar=metavar)
 
 
 JobId = Annotated[int, whole("job_id", "The id of the job.", name="ID")]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
-
+from sluicegate.cli.arguments import dashed
 from sluicegate.cli.reading import file_text, parsed_json
 from sluicegate.errors import InvalidArgument
 
@@ -18,10 +17,10 @@ FIELD = "lease_token"
 
 TokenFile = Annotated[
     str | None,
-    Parameter(
-        allow_leading_hyphen=True,
+    dashed(
+        "token_file",
+        f"A file, or - for standard input, with the lease token or with what `claim --json` printed; else {VARIABLE}.",
         metavar="PATH",
-        help=f"A file, or - for standard input, with the lease token or with what `claim --json` printed; else {VARIABLE}.",
     ),
 ]
 

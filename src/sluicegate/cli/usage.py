@@ -56,8 +56,15 @@ def explained(error: CycloptsError) -> InvalidArgument:
             f"`{command}` was given {many} {'argument' if many == 1 else 'arguments'} too many.",
             next_step=f"{see} A value with spaces needs quotes.",
         )
-    name = error.argument.name if error.argument is not None else None
+    name = _argument_name(error)
     return InvalidArgument(str(error), field=None if name is None else _field(name), next_step=see)
+
+
+def _argument_name(error: CycloptsError) -> str | None:
+    if error.argument is not None:
+        return error.argument.name
+    token = getattr(error, "token", None)
+    return getattr(error, "keyword", None) or getattr(token, "keyword", None)
 
 
 def unexpected(error: Exception) -> SluicegateError:

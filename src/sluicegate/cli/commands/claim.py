@@ -44,10 +44,10 @@ def run(
             field="queues",
             next_step="Write `sluicegate claim QUEUE`, or `sluicegate claim --job ID`.",
         )
+    if job is not None and n != 1:
+        raise InvalidArgument("-n does not go with --job.", field="n", next_step="A job is claimed once.")
     with connected(common, worker=worker_name(worker)) as client:
         if job is not None:
-            if n != 1:
-                raise InvalidArgument("-n does not go with --job.", field="n", next_step="A job is claimed once.")
             claim = client.claim_job(job, lease_seconds=lease, request_id=request_id)
             output.answer(claim.to_dict(), *_lines(claim))
             return 0

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from sluicegate.cli.arguments import Common, JobId
+from sluicegate.cli.arguments import Common, JobId, dashed
 from sluicegate.cli.connection import connected
 from sluicegate.cli.finishes import finished, only_one_from_stdin
 from sluicegate.cli.reading import json_argument
@@ -19,12 +19,7 @@ def run(
     *,
     token_file: TokenFile = None,
     result: Annotated[
-        str | None,
-        Parameter(
-            allow_leading_hyphen=True,
-            metavar="JSON",
-            help="What came of it, as JSON up to 1 MiB, or - for standard input.",
-        ),
+        str | None, dashed("result", "What came of it, as JSON up to 1 MiB, or - for standard input.", metavar="JSON")
     ] = None,
     summary: Annotated[str | None, Parameter(help="The same in a sentence, up to 2 KiB.")] = None,
     common: Common = Common(),

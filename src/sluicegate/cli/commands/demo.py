@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import secrets
 import shlex
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,6 +49,9 @@ def run(
 
     sluicegate demo
     """
+    import asyncio
+    import tempfile
+
     from sluicegate.ops import validate
 
     validate.whole(files, "count", 1, MAX_FILES)
@@ -78,6 +78,8 @@ def _options(common: Common) -> str:
 
 
 async def _compile(place: Place, broken: Path, sources: list[Path], concurrency: int, output: Output) -> Summary:
+    import secrets
+
     from sluicegate import Client
 
     queue = f"demo-{secrets.token_hex(3)}"
@@ -125,6 +127,8 @@ def _jobs(queue: str, broken: Path, sources: list[Path]) -> list[NewJob]:
 
 async def _compiled(client: Client, queue: str, total: int, concurrency: int, output: Output) -> Summary:
     """Do all the jobs of a queue and sum up what the database says about them."""
+    import asyncio
+
     from sluicegate.worker.exec import run_exec
 
     command = [sys.executable, "-I", "-S", "-c", COMPILE, "{payload.path}"]

@@ -14,7 +14,7 @@ from uuid import uuid4
 from cyclopts import Parameter
 
 from sluicegate.cli import bulk
-from sluicegate.cli.arguments import Common, moment, seconds, whole
+from sluicegate.cli.arguments import Common, dashed, moment, seconds, whole
 from sluicegate.cli.connection import connected
 from sluicegate.cli.output import Output, local
 from sluicegate.cli.reading import json_argument, refuse_file
@@ -28,26 +28,25 @@ if TYPE_CHECKING:
 def run(
     queue: Annotated[str, Parameter(help="The queue; the first job makes it.")],
     payload: Annotated[
-        str | None,
-        Parameter(allow_leading_hyphen=True, help="JSON up to 1 MiB, or - for standard input; null unless given."),
+        str | None, dashed("payload", "JSON up to 1 MiB, or - for standard input; null unless given.", metavar="JSON")
     ] = None,
     /,
     *,
     from_lines: Annotated[
         str | None,
-        Parameter(
-            allow_leading_hyphen=True,
+        dashed(
+            "from_lines",
+            "A job for each line of a file, or of standard input (-): the line is the payload, as text.",
             metavar="FILE",
-            help="A job for each line of a file, or of standard input (-): the line is the payload, as text.",
         ),
     ] = None,
     from_: Annotated[
         str | None,
-        Parameter(
-            name="--from",
-            allow_leading_hyphen=True,
+        dashed(
+            "from",
+            "A job for each line of a file, or of standard input (-): the line is the payload, as JSON.",
             metavar="FILE",
-            help="A job for each line of a file, or of standard input (-): the line is the payload, as JSON.",
+            name="--from",
         ),
     ] = None,
     as_jobs: Annotated[

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from sluicegate.cli.arguments import Common, JobId, seconds
+from sluicegate.cli.arguments import Common, JobId, dashed, seconds
 from sluicegate.cli.connection import connected
 from sluicegate.cli.finishes import finished, only_one_from_stdin
 from sluicegate.cli.reading import text_argument
@@ -20,10 +20,7 @@ def run(
     token_file: TokenFile = None,
     error: Annotated[
         str,
-        Parameter(
-            allow_leading_hyphen=True,
-            help="What went wrong, or - for standard input; clipped to 16 KiB, its ends kept.",
-        ),
+        dashed("error", "What went wrong, or - for standard input; clipped to 16 KiB, its ends kept.", metavar="TEXT"),
     ] = "",
     retry_in: Annotated[
         float | None, seconds("retry_in_seconds", "Try again after so many seconds, instead of the job's backoff.")
