@@ -166,22 +166,6 @@ async def test_an_idle_worker_asks_about_once_a_second(dsn: str) -> None:
         assert took > 2, "50 ms doubling to a second"
 
 
-async def test_lapsed_claims_at_their_cap_are_reaped(client: Client, db: Connection) -> None:
-    job = await client.enqueue(QUEUE, max_attempts=1)
-    await client.claim(QUEUE)
-    await db.execute("update sluicegate.job set lease_expires_at = sluicegate.clock() - interval '1 second'")
-    stop = StopRequest()
-    run = asyncio.create_task(run_exec(client, QUEUE, ["true"], stop=stop))
-
-    async def dead() -> bool:
-        return (await client.get_job(job.id)).job.dead_letter
-
-    await eventually_async(dead, "a dead letter")
-    stop.ask()
-    await run
-    assert (await client.get_job(job.id)).attempts[0].outcome == "reaped"
-
-
 async def test_many_small_jobs_are_each_run_once(client: Client, tmp_path: Path) -> None:
     jobs = [NewJob(QUEUE, number) for number in range(300)]
     await client.enqueue_many(jobs)

@@ -1,0 +1,101 @@
+"""What every worker does beside its jobs."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+
+from sluicegate import Client, NotFound
+from sluicegate.model import Pruned
+from sluicegate.worker import housekeeping
+from sluicegate.worker.exec import StopRequest, run_exec
+from tests.conftest import Connection
+from tests.integration.worker.support import QUEUE
+from tests.support.servers import Server
+from tests.support.waiting import eventually_async
+
+
+@pytest.fixture
+async def worker_dsn(db: Connection, server: Server) -> AsyncIterator[str]:
+    """The test's database, as a role that may work and nothing else."""
+    role = f"worker_{uuid.uuid4().hex}"
+    await db.execute(f"create role {role} login password 'x' in role sluicegate_worker")
+    yield server.dsn(db.info.dbname, user=role, password="x")
+    await db.execute(f"drop role {role}")
+
+
+async def lapsed(client: Client, db: Connection) -> int:
+    """A job at its attempt cap whose holder is gone, in a queue that nobody else claims from."""
+    job = await client.enqueue("another", max_attempts=1)
+    await client.claim("another")
+    await db.execute("update sluicegate.job set lease_expires_at = sluicegate.clock() - interval '1 second'")
+    return job.id
+
+
+async def test_lapsed_claims_at_their_cap_become_dead_letters(client: Client, db: Connection) -> None:
+    job_id = await lapsed(client, db)
+    stop = StopRequest()
+    run = asyncio.create_task(run_exec(client, QUEUE, ["true"], stop=stop))
+
+    async def dead() -> bool:
+        return (await client.get_job(job_id)).job.dead_letter
+
+    await eventually_async(dead, "a dead letter")
+    stop.ask()
+    await run
+    assert (await client.get_job(job_id)).attempts[0].outcome == "reaped"
+
+
+async def test_what_retention_lets_go_is_pruned_where_the_role_may(
+    client: Client, db: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "_FIRST_PRUNE", 0.0)
+    job = await client.enqueue(QUEUE)
+    await run_exec(client, QUEUE, ["true"], drain=True)
+    await db.execute("update sluicegate.job set finished_at = finished_at - interval '40 days'")
+    stop = StopRequest()
+    run = asyncio.create_task(run_exec(client, QUEUE, ["true"], stop=stop))
+
+    async def gone() -> bool:
+        try:
+            await client.get_job(job.id)
+        except NotFound:
+            return True
+        return False
+
+    await eventually_async(gone, "the job of long ago is gone")
+    stop.ask()
+    await run
+
+
+async def test_a_role_that_may_not_prune_works_all_the_same(
+    worker_dsn: str, client: Client, db: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "_FIRST_PRUNE", 0.0)
+    monkeypatch.setattr(housekeeping, "REAP_SECONDS", 0.05)
+    pruned = 0
+
+    class Counting(Client):
+        async def prune(self, **options: int) -> Pruned:
+            nonlocal pruned
+            pruned += 1
+            return await super().prune(**options)
+
+    async with Counting(worker_dsn) as worker:
+        stop = StopRequest()
+        run = asyncio.create_task(run_exec(worker, QUEUE, ["true"], stop=stop))
+
+        async def tried() -> bool:
+            return pruned > 0
+
+        await eventually_async(tried, "an attempt to prune")
+        job_id = await lapsed(client, db)
+
+        async def dead() -> bool:
+            return (await client.get_job(job_id)).job.dead_letter
+
+        await eventually_async(dead, "a dead letter after the refusal")
+        stop.ask()
+        assert (await run).lost == 0
+        assert pruned == 1, "not before the next hour"
