@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from sluicegate.errors import EmbeddedError
 __all__ = ["explain", "held_by_dying_server", "log_since", "log_size"]
 
 _LONGEST_EXCERPT = 2_000
+_LEAST_SPACE_BYTES = 256 * 1024
 _LONGEST_READ = 64 * 1024
 _DYING = re.compile(r"pre-existing shared memory block .* is still in use")
 
@@ -33,15 +35,16 @@ class _Kind:
     next_step: Callable[[Circumstances], str]
 
 
-_KINDS = (
-    _Kind(
-        re.compile(r"No space left on device|Disk quota exceeded"),
-        lambda at: f"The disk that holds {at.data_dir} is full, so PostgreSQL cannot run.",
-        lambda at: (
-            f"Free some space there (a new cluster takes 50 MB; `df -h {at.data_dir}` shows what is left), "
-            "then run the command again: nothing that was committed is lost."
-        ),
+_DISK_FULL = _Kind(
+    re.compile(r"No space left on device|Disk quota exceeded"),
+    lambda at: f"The disk that holds {at.data_dir} is full, so PostgreSQL cannot run.",
+    lambda at: (
+        f"Free some space there (a new cluster takes 50 MB; `df -h {at.data_dir}` shows what is left), "
+        "then run the command again: nothing that was committed is lost."
     ),
+)
+_KINDS = (
+    _DISK_FULL,
     _Kind(
         re.compile(r"could not create any TCP/IP sockets|could not bind IPv[46] address"),
         lambda at: f"The TCP port {at.port} on 127.0.0.1 is taken by another program.",
@@ -103,13 +106,21 @@ def explain(output: str, at: Circumstances, doing: str) -> EmbeddedError:
     What is not recognised is quoted, shortened, with the log's path as the next step.
     """
     for kind in _KINDS:
-        if kind.pattern.search(output):
+        if kind.pattern.search(output) or (kind is _DISK_FULL and _nothing_left(at.data_dir)):
             return EmbeddedError(kind.message(at), next_step=kind.next_step(at))
     return EmbeddedError(
         f"PostgreSQL failed to {doing}: {_excerpt(output)}",
         next_step=f"The whole log is {at.log}. Mend what it names and run the command again, or choose another "
         "directory with --data-dir.",
     )
+
+
+def _nothing_left(directory: Path) -> bool:
+    """Whether the disk is so full that not even the log could say so."""
+    try:
+        return shutil.disk_usage(directory).free < _LEAST_SPACE_BYTES
+    except OSError:
+        return False
 
 
 def held_by_dying_server(output: str) -> bool:

@@ -116,7 +116,9 @@ class Keeper:
         self.pid = self.cluster.start()
         self._spawned_at = time.monotonic()
         self.state = State.STARTING
-        self._write_record()
+        # Only for those who recognise the dead by it; on a full disk the server's own words matter more.
+        with suppress(OSError):
+            self._write_record()
 
     def withdraw(self) -> None:
         """Take our address away: whoever looks for us from now on starts another supervisor, which waits for our end."""

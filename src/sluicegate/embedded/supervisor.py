@@ -62,7 +62,6 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(1) from problem
     _report({"ok": True})
     lifecycle.run()
-    os.close(lock)
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -65,6 +65,16 @@ def me(scratch: Path) -> Iterator[User]:
 
 
 @pytest.fixture
+def ordinary(scratch: Path) -> Iterator[User]:
+    """Somebody who is not root: ``nobody`` if we are root, else ourselves."""
+    home = scratch / "ordinary-home"
+    home.mkdir()
+    found = somebody_ordinary(home)
+    yield found
+    found.end()
+
+
+@pytest.fixture
 def place(scratch: Path) -> Iterator[Place]:
     with Place(scratch) as found:
         yield found
