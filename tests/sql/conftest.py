@@ -23,11 +23,12 @@ def small(tmp_path: Path) -> Small:
 
 @pytest.fixture
 def another(dsn: str) -> Iterator[OpenSql]:
-    """Opens one more connection to the test's database at each call."""
+    """Opens one more connection to the test's database at each call. Who waits a minute has failed."""
     opened: list[psycopg.Connection] = []
 
     def open_one() -> Sql:
         connection = psycopg.connect(dsn, autocommit=True, prepare_threshold=None)
+        connection.execute("set statement_timeout = '60s'")
         opened.append(connection)
         return Sql(connection)
 

@@ -157,7 +157,7 @@ class Walker:
             self.sql.enqueue("a")
 
 
-@pytest.mark.parametrize("seed", range(rounds(3, 20)))
+@pytest.mark.parametrize("seed", range(rounds(3, 12)))
 def test_attempts_equal_claims_after_a_random_walk_of_eight_connections(
     sql: Sql, crowd: Callable[[int], Crowd], seed: int
 ) -> None:
