@@ -16,7 +16,8 @@ from sluicegate.worker.events import Tally
 from sluicegate.worker.guardian.client import CannotStart, Child, Exit, Guardian, GuardianLost
 from sluicegate.worker.leases import HeldLease, ServerClock
 from sluicegate.worker.output import Tail, wait_closed
-from sluicegate.worker.surroundings import job_variables, payload_file
+from sluicegate.worker.payloads import PrivateFolder
+from sluicegate.worker.surroundings import job_variables
 from sluicegate.worker.terms import Terms
 from sluicegate.worker.verdict import Ending, Interruption, verdict
 from sluicegate.worker.words import CommandLine, Unusable
@@ -37,7 +38,7 @@ class Tools:
     line: CommandLine
     terms: Terms
     guardian: Guardian
-    folder: Path
+    folder: PrivateFolder
     tally: Tally
     clock: ServerClock
     is_stopping: Callable[[], bool]
@@ -80,7 +81,7 @@ class Attempt:
         if self._interruption is not None:
             return self._unstarted(self._interruption)
         try:
-            with payload_file(self._tools.folder, self.claim) as path:
+            with self._tools.folder.payload(self.claim) as path:
                 return await self._run(arguments, path)
         except CannotStart as error:
             return self._not_started(error)

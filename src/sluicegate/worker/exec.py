@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -20,8 +19,9 @@ from sluicegate.worker.guardian.client import Guardian
 from sluicegate.worker.housekeeping import Housekeeping
 from sluicegate.worker.leases import LeaseKeeper, ServerClock
 from sluicegate.worker.loop import Loop
+from sluicegate.worker.payloads import PrivateFolder
 from sluicegate.worker.stopping import StopRequest, stopped_by_signals
-from sluicegate.worker.surroundings import allow_descriptors, base_environment, make_private, private_folder
+from sluicegate.worker.surroundings import allow_descriptors, base_environment
 from sluicegate.worker.terms import Terms
 from sluicegate.worker.verdict import Interruption
 from sluicegate.worker.words import CommandLine
@@ -101,9 +101,9 @@ class _Run:
         self.tally = Tally(on_event, stop.ask)
         self._terms = terms
         clock = ServerClock()
-        self._folder = folder = private_folder()
-        self._guardian = Guardian(folder, base_environment(os.environb, client.dsn))
-        tools = Tools(line, terms, self._guardian, folder, self.tally, clock, stop.asked.is_set)
+        self._folder = PrivateFolder()
+        self._guardian = Guardian(self._folder.path, base_environment(os.environb, client.dsn))
+        tools = Tools(line, terms, self._guardian, self._folder, self.tally, clock, stop.asked.is_set)
         self._keeper = LeaseKeeper(client, terms.lease_seconds, tally=self.tally, clock=clock, on_answer=self._wake)
         self._crew = Crew(tools, self._keeper, self._ended)
         self.dispatcher = Dispatcher(
@@ -127,7 +127,8 @@ class _Run:
         allow_descriptors(self._terms.concurrency)
         try:
             self._guardian.open()
-            make_private(self._folder)
+            self._folder.make()
+            self._folder.remove_left_behind()
         except OSError as error:
             raise SluicegateError(
                 f"exec cannot prepare to run commands: {error}.",
@@ -155,7 +156,7 @@ class _Run:
         for loop in self._loops:
             await loop.stop()
         await self._guardian.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.remove()
         self.dispatcher.abandon("The worker ended before the database had recorded it.")
 
     async def _wind_up(self) -> None:

@@ -1,19 +1,13 @@
-"""What a command finds when it starts: its environment, and the file with its payload."""
+"""What a command finds when it starts: its environment, and enough open files."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import resource
-import secrets
-import stat
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
-from sluicegate.errors import InvalidArgument, SluicegateError
+from sluicegate.errors import InvalidArgument
 from sluicegate.model import Claim
 
 # Everything libpq reads begins so; a DSN that lies scattered over them is still one.
@@ -66,39 +60,3 @@ def allow_descriptors(commands: int) -> None:
             next_step="Run fewer at a time, or raise the limit (ulimit -Hn).",
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def private_folder() -> Path:
-    """A name for a folder that does not exist yet. ``make_private`` makes it. Raises SluicegateError."""
-    try:
-        place = tempfile.gettempdir()
-    except OSError as error:
-        raise SluicegateError(
-            f"There is no folder for temporary files: {error}.", next_step="Let TMPDIR name one that can be written to."
-        ) from error
-    return Path(place, f"sluicegate-exec-{secrets.token_hex(8)}")
-
-
-def make_private(folder: Path) -> None:
-    """Make the folder, for this user only. It may be there already, but must be nobody else's. Raises OSError."""
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
-        raise PermissionError(f"{folder} is not a folder of this user's alone")
-
-
-@contextmanager
-def payload_file(folder: Path, claim: Claim) -> Iterator[Path]:
-    """A file with the payload as JSON, for this user only, which is removed at the end. Raises OSError."""
-    make_private(folder)  # again, if a cleaner of temporary files took it
-    path = folder / f"{claim.job.id}-{claim.attempt_seq}.json"
-    text = json.dumps(claim.job.payload, ensure_ascii=False).encode()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text)
-        yield path
-    finally:
-        with contextlib.suppress(OSError):
-            path.unlink()

@@ -137,17 +137,47 @@ async def test_killing_the_worker_leaves_nothing_of_its_commands_behind(
         assert (detail.job.state, detail.job.attempt) == ("done", 2)
 
 
-async def test_killing_worker_and_guardian_together_leaves_no_command_behind(
-    client: Client, start_worker: StartWorker, marked: Marked
+async def test_killing_worker_and_guardian_together_leaves_no_command_behind_and_no_file_for_long(
+    client: Client, start_worker: StartWorker, marked: Marked, tmp_path: Path
 ) -> None:
+    """The kernel ends the commands; the next worker removes the files."""
+    private = tmp_path / "private"
+    private.mkdir()
+    environment = {"TMPDIR": str(private)}
     await enqueue(client, 3)
-    worker = start_worker(["sleep", "301"], concurrency=3)
+    worker = start_worker(["sleep", "301"], concurrency=3, lease_seconds=60, environment=environment)
     await marked.running("sleep 301", 3)
-    guardian = guardian_of(marked)
-    os.kill(worker.pid, signal.SIGSTOP)
-    os.kill(guardian, signal.SIGKILL)
+    worker.signal(signal.SIGSTOP)
+    os.kill(guardian_of(marked), signal.SIGKILL)
     worker.kill()
     await marked.gone()
+    (left,) = entries(private)
+    assert len(entries(private / left)) == 3
+
+    second = start_worker(["true"], drain=True, environment=environment)
+    await second.report()
+    assert entries(private) == [left], "what is young may be in the making"
+    os.utime(private / left, (0, 0))
+    third = start_worker(["true"], drain=True, environment=environment)
+    await third.report()
+    assert entries(private) == []
+
+
+async def test_the_folder_of_a_living_worker_is_left_alone(
+    client: Client, start_worker: StartWorker, tmp_path: Path
+) -> None:
+    private = tmp_path / "private"
+    private.mkdir()
+    await enqueue(client)
+    worker = start_worker(["sleep", "301"], grace=0, environment={"TMPDIR": str(private)})
+    await worker.wait_told("started")
+    (folder,) = entries(private)
+    os.utime(private / folder, (0, 0))
+    await start_worker(["true"], drain=True, environment={"TMPDIR": str(private)}).report()
+    assert entries(private) == [folder]
+    worker.signal(signal.SIGTERM)
+    await worker.report()
+    assert entries(private) == []
 
 
 async def test_killing_the_guardian_costs_an_attempt_and_nothing_else(
