@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sluicegate.cli.arguments import Common
+from sluicegate.cli.output import Output
 
 if TYPE_CHECKING:
     import psycopg
@@ -30,6 +31,7 @@ def connected(common: Common, *, worker: str | None = None) -> Iterator[SyncClie
     """
     from sluicegate import SyncClient
 
+    announce(common, settings(common))
     client = SyncClient(common.dsn, scope=common.scope, data_dir=common.data_dir, worker=worker, min_size=1, max_size=1)
     with client:
         yield client
@@ -51,6 +53,12 @@ def settings(common: Common) -> Settings:
     return Settings.load(dsn=common.dsn, scope=common.scope, data_dir=common.data_dir)
 
 
+def announce(common: Common, found: Settings) -> None:
+    """Say that the private PostgreSQL is about to be made, which takes some seconds, once."""
+    if found.dsn is None and not os.path.lexists(found.data_dir):
+        Output(json=common.json).note(f"Making a private PostgreSQL in {found.data_dir} (once; a few seconds).")
+
+
 @contextmanager
 def located(common: Common) -> Iterator[Place]:
     """The database, whatever is in it; the private PostgreSQL runs as long as the context lasts.
@@ -64,6 +72,7 @@ def located(common: Common) -> Iterator[Place]:
 
     from sluicegate.embedded import attach
 
+    announce(common, found)
     attachment = attach(found.data_dir)
     try:
         yield Place(attachment.dsn, found, attachment)

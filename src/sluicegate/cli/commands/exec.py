@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from sluicegate.cli.arguments import Common, seconds, whole
-from sluicegate.cli.connection import worker_name
+from sluicegate.cli.connection import announce, settings, worker_name
 from sluicegate.cli.output import Output, count, span
 from sluicegate.errors import InvalidArgument
 
@@ -67,6 +67,7 @@ async def run(
             next_step="Write it after --: sluicegate exec QUEUE -- COMMAND …",
         )
     output = Output(json=common.json)
+    announce(common, settings(common))
     client = Client(common.dsn, scope=common.scope, data_dir=common.data_dir, worker=worker_name(worker))
     async with client:
         report = await run_exec(

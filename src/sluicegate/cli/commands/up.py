@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Annotated, Any
 
 from sluicegate.cli.arguments import Common, whole
-from sluicegate.cli.connection import migrated, settings
+from sluicegate.cli.connection import announce, migrated, settings
 from sluicegate.cli.output import Output, flush, program
 from sluicegate.errors import InvalidArgument
 
@@ -46,8 +46,7 @@ def run(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: asked.set())
     output = Output(json=common.json)
-    if not found.data_dir.exists():
-        output.note(f"Making a private PostgreSQL in {found.data_dir} (once; a few seconds).")
+    announce(common, found)
     with attach(found.data_dir, port=port, label="up") as attachment:
         version = migrated(attachment.dsn)
         options = [] if common.data_dir is None else ["--data-dir", str(common.data_dir)]
