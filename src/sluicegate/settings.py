@@ -93,8 +93,13 @@ class Settings:
 
 def _find_file() -> Path | None:
     config = _absolute_from_environment("XDG_CONFIG_HOME") or _home() / ".config"
-    candidates = (Path("sluicegate.toml").absolute(), config / "sluicegate" / "config.toml")
-    return next((path for path in candidates if os.path.lexists(path)), None)
+    of_user = config / "sluicegate" / "config.toml"
+    try:
+        here = Path("sluicegate.toml").absolute()
+    except FileNotFoundError:
+        # The working directory has been removed.
+        return of_user if os.path.lexists(of_user) else None
+    return next((path for path in (here, of_user) if os.path.lexists(path)), None)
 
 
 def _absolute_from_environment(name: str) -> Path | None:
@@ -112,8 +117,8 @@ def _home() -> Path:
 
 def _read(file: Path) -> dict[str, object]:
     try:
-        text = file.read_text(encoding="utf-8")
-        values = tomllib.loads(text)
+        _require_trusted(file)
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidArgument(
             f"The configuration file {file} cannot be read: {error.strerror or error}.",
@@ -132,6 +137,17 @@ def _read(file: Path) -> dict[str, object]:
             next_step=f"Remove it, or correct its name. The settings are {', '.join(_PARSERS)}.",
         )
     return values
+
+
+def _require_trusted(file: Path) -> None:
+    """Refuse a file that somebody else has put into the directory we happen to stand in: it names what is run."""
+    owner = file.stat().st_uid
+    if owner not in (0, os.geteuid()):
+        raise InvalidArgument(
+            f"The configuration file {file} belongs to another user (id {owner}), who could make this one run anything.",
+            field="file",
+            next_step=f"If you trust it, make it yours (chown {os.geteuid()} {file}); else go to another directory.",
+        )
 
 
 def _source(name: str, origin: Origin, file: Path | None) -> str:
@@ -159,7 +175,8 @@ def _path(name: str, value: object, source: str, base: Path) -> Path:
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
     path = Path(_text(name, text, source, base))
     try:
-        return (base.absolute() / path.expanduser()).absolute()
+        path = path.expanduser()
+        return path if path.is_absolute() else (base / path).absolute()
     except RuntimeError as error:
         raise _refuse(name, source, f"is {path}, whose home directory is unknown", "Write an absolute path.") from error
 

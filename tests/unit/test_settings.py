@@ -167,6 +167,27 @@ def test_a_file_that_cannot_be_read_is_named(clean: Path) -> None:
     assert f"chmod u+r {clean}/work/sluicegate.toml" in str(refused.value)
 
 
+def test_a_file_of_somebody_else_is_refused(clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("sluicegate.toml").write_text('dsn = "x"\n')
+    mine = os.geteuid()
+    monkeypatch.setattr("sluicegate.settings.os.geteuid", lambda: mine + 1)
+    if mine == 0:
+        assert Settings.load().dsn == "x", "root may do anything anyway"
+        os.chown("sluicegate.toml", 4321, -1)
+    with pytest.raises(InvalidArgument, match="belongs to another user") as refused:
+        Settings.load()
+    assert refused.value.field == "file"
+    assert f"chown {mine + 1} {clean}/work/sluicegate.toml" in str(refused.value)
+
+
+def test_a_removed_working_directory_is_no_obstacle(clean: Path) -> None:
+    config = clean / "home" / ".config" / "sluicegate"
+    config.mkdir(parents=True)
+    (config / "config.toml").write_text(f'data_dir = "{clean}/data"\n')
+    (clean / "work").rmdir()
+    assert Settings.load(bindir="/x").data_dir == clean / "data"
+
+
 def test_settings_can_be_made_by_hand_and_never_show_the_dsn() -> None:
     made = Settings(dsn="postgresql://u:secret@/x")
     assert made.scope == "endpoint:default"

@@ -79,6 +79,7 @@ class Cluster:
         """Make it beside its place and rename it when it is whole, so that a kill leaves nothing half made."""
         require_passwd_entry(self.account)
         place = self.data.unfinished_cluster
+        self.sockets.sweep_server()
         try:
             # What works in it still was started by a supervisor that has been killed.
             end_old_server(place, self.sockets.server)
@@ -87,8 +88,7 @@ class Cluster:
             place.mkdir(mode=0o700)
             self.account.take(place)
             self._initdb(place)
-            with (place / "postgresql.conf").open("a", encoding="utf-8") as configuration:
-                configuration.write(_CONFIGURATION)
+            self._configure(place)
             self._alone(place, f"create database {DATABASE}", "make its first database")
             place.rename(self.data.cluster)
         except OSError as error:
@@ -98,6 +98,11 @@ class Cluster:
             shutil.rmtree(place, ignore_errors=True)
             raise
 
+    def _configure(self, place: Path) -> None:
+        descriptor = os.open(place / "postgresql.conf", os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+        with os.fdopen(descriptor, "a", encoding="utf-8") as configuration:
+            configuration.write(_CONFIGURATION)
+
     def _require_free(self) -> None:
         if self.data.cluster.exists() and any(self.data.cluster.iterdir()):
             raise EmbeddedError(
@@ -106,12 +111,14 @@ class Cluster:
             )
 
     def _initdb(self, place: Path) -> None:
+        password = self.data.password() if self.data.has_password() else self.data.make_password()
         secret = self.sockets.server / "password"
-        secret.touch(mode=0o600)
-        self.account.take(secret)
+        # In a directory of another account root never follows what may have been put there: O_EXCL, O_NOFOLLOW.
+        descriptor = os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            password = self.data.password() if self.data.has_password() else self.data.make_password()
-            secret.write_text(password + "\n", encoding="ascii")
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(f"{password}\n")
+            self.account.take(secret)
             options = [f"--pwfile={secret}", "-A", "scram-sha-256", "--no-locale", "-E", "UTF8", "-U", SUPERUSER]
             self._run("initdb", place, options, "")
         finally:

@@ -31,7 +31,6 @@ _KEPT_VARIABLES = (
     "TMPDIR",
     "LD_LIBRARY_PATH",
     "LD_PRELOAD",
-    "SLUICEGATE_SOCKET_DIR",
     "XDG_RUNTIME_DIR",
 )
 
@@ -165,6 +164,9 @@ def _environment() -> dict[str, str]:
     """What the supervisor gets of our environment: what it needs to run, and nobody's secrets."""
     wanted = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     wanted |= {name: value for name, value in os.environ.items() if name.startswith("FAKETIME")}
+    if sockets := os.environ.get("SLUICEGATE_SOCKET_DIR"):
+        # The supervisor works in another directory.
+        wanted["SLUICEGATE_SOCKET_DIR"] = str(Path(sockets).absolute())
     return {**wanted, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONDONTWRITEBYTECODE": "1"}
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +101,7 @@ def copied(template: Path, place: Place) -> Callable[..., Path]:
 
     def copy(user: User, name: str = "data") -> Path:
         path = place.new(name)
-        shutil.copytree(template, path, symlinks=True)
+        subprocess.run(["cp", "-a", template, path], check=True)
         for leftover in ("server.log", "sockets", "supervisor.lock", "starter.lock"):
             (path / leftover).unlink(missing_ok=True)
         if os.geteuid() == 0:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from sluicegate.embedded import status, stop
-from tests.support.servers import ROOT, is_running
+from tests.support.servers import ROOT, TestRun, is_running
 from tests.support.users import as_user, give, ordinary_user
 from tests.support.waiting import eventually
 
@@ -97,7 +97,7 @@ class User:
     def environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if name in ("LANG", "XDG_DATA_HOME")}
         if self.account.pw_uid != os.geteuid():
-            kept["XDG_DATA_HOME"] = str(self.home)
+            kept["XDG_DATA_HOME"] = str(self._data_home())
         paths = (str(ROOT / "src"), sysconfig.get_path("purelib"))
         return {
             **kept,
@@ -106,6 +106,16 @@ class User:
             "PYTHONPATH": os.pathsep.join(paths),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
+
+    def _data_home(self) -> Path:
+        """Shared by all tests of a run, so that the programs are copied once for each account."""
+        run = TestRun.current()
+        home = run.place / f"data-home-{self.account.pw_uid}"
+        with run.locked(f"{home.name}.lock"):
+            if not home.exists():
+                home.mkdir()
+                self.own(home)
+        return home
 
     def popen(self, command: list[str], **options: Any) -> "subprocess.Popen[str]":
         environment = self.environment() | options.pop("environment", {})
@@ -135,7 +145,7 @@ class User:
 
     def begin(self, data_dir: Path, *, environment: dict[str, str] | None = None, **options: Any) -> Guest:
         """A command that is about to attach; its ``facts`` wait until it has."""
-        popen = {name: options.pop(name) for name in ("preexec_fn", "before") if name in options}
+        popen = {name: options.pop(name) for name in ("preexec_fn", "before", "cwd") if name in options}
         before = popen.pop("before", [])
         command = [*before, self.python(), "-W", "error", str(GUEST), str(data_dir), json.dumps(options)]
         guest = Guest(self.popen(command, environment=environment or {}, **popen))
