@@ -40,6 +40,12 @@ def test_a_command_starts_and_migrates_the_private_postgresql(private: Cli) -> N
     assert private("migrate", "--json").json["changed"] is False
 
 
+def test_doctor_as_the_very_first_command_finds_nothing_missing(private: Cli) -> None:
+    checks = {check["name"]: check for check in private("doctor", "--json").json["checks"]}
+    assert checks["schema"]["status"] == "ok"
+    assert checks["secrecy"]["facts"]["files"][0]["path"].endswith("password")
+
+
 def test_up_holds_it_until_it_is_told_to_stop(private: Cli) -> None:
     process, told = started(private)
     assert told["data_dir"] == str(data(private).resolve())

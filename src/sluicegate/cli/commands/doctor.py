@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sluicegate.cli.arguments import Common
-from sluicegate.cli.connection import Place, located
+from sluicegate.cli.connection import Place, located, opened
 from sluicegate.cli.output import Output
 
 if TYPE_CHECKING:
@@ -16,8 +16,9 @@ def run(*, common: Common = Common()) -> int:
     """Look at an installation, and say what is wrong and what to do.
 
     Versions, the schema, the clock, zone data, isolation, old snapshots,
-    privileges, and who can read the DSN. It changes nothing. The exit
-    status is 1 if anything has failed; a warning alone is 0.
+    privileges, and who can read the DSN. It changes nothing; only the
+    private PostgreSQL is started, and given its schema, as by any command.
+    The exit status is 1 if anything has failed; a warning alone is 0.
 
     sluicegate doctor
     """
@@ -46,6 +47,7 @@ def _circumstances(place: Place) -> Circumstances:
     if place.attachment is not None:
         from sluicegate.embedded import status
 
+        _migrate_if_needed(place.dsn)
         return Circumstances(
             place.dsn,
             origin="embedded",
@@ -59,3 +61,12 @@ def _circumstances(place: Place) -> Circumstances:
         origin="environment" if origin == "default" else origin,
         files=(file,) if origin == "file" and file is not None else (),
     )
+
+
+def _migrate_if_needed(dsn: str) -> None:
+    # Only then: migrate would also put back a replaced clock, which is a fault to be told.
+    from sluicegate.sql.migrate import migrate, schema_state
+
+    with opened(dsn) as connection:
+        if schema_state(connection).state in ("missing", "behind"):
+            migrate(connection)
