@@ -28,8 +28,8 @@ where p.pronamespace = 'sluicegate'::regnamespace and a.grantee <> p.proowner
 # the age of a hint: it is about how long ago somebody looked, whatever a test makes of the time, and decides nothing.
 OTHER_CLOCKS = {
     "clock": "it is the clock",
-    "ready": "how long a look took",
     "ready_looked": "writes when it looked",
+    "lapsed_looked": "writes when it looked",
 }
 TIME = re.compile(
     r"\b(clock_timestamp|now|statement_timestamp|transaction_timestamp|timeofday)\s*\("

@@ -159,8 +159,8 @@ create table sluicegate.request (
 );
 create index request_created on sluicegate.request (created_at);
 
--- Where the live head of a ready index was when last looked for: a hint that lets claims step over
--- entries that are dead but kept by an old snapshot. Never the truth (functions/jobs/ready_from.sql).
+-- Where the live head of a ready index was when last looked for, or, as class lapsed, the first lease of a queue: hints that
+-- let claims step over entries that are dead but kept by an old snapshot. Never the truth (functions/admission/ready_from.sql).
 create table sluicegate.ready_cursor (
     queue_id bigint not null,
     class text collate "C" not null,

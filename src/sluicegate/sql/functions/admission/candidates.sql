@@ -1,7 +1,7 @@
--- Up to p_n jobs to claim, locked: lapsed leases with attempts left first, whatever their priority; then due jobs
--- of the given classes by priority, due time, id. Locks with SKIP LOCKED only, so it never waits.
--- Lapsed jobs that can never be taken over (attempts spent, cancelled) are ended on the way. A batch is cut at 16 MiB of
--- payload text, as jsonb can be six times its text and an answer holds 256 MiB.
+-- Up to p_n jobs to claim, locked: lapsed leases with attempts left first, whatever their priority; then due jobs of the
+-- classes by priority, due time, id. Locks with SKIP LOCKED only, so it never waits. Lapsed jobs that cannot be taken over
+-- (attempts spent, cancelled) are ended on the way. Both looks start at hints: see lapsed_looked and ready_looked. A batch
+-- is cut at 16 MiB of payload text, as jsonb can be six times its text and an answer holds 256 MiB.
 -- grants: none
 create or replace function sluicegate.candidates(p_queues bigint[], p_classes text[], p_n integer, p_now timestamptz)
 returns bigint[]
@@ -16,6 +16,7 @@ declare
     v_ids bigint[] := '{}';
     v_spent bigint[];
     v_queue bigint;
+    v_entries bigint := pg_stat_get_xact_tuples_returned('sluicegate.job_lapse'::regclass);
 begin
     foreach v_queue in array coalesce(p_queues, '{}') loop
         loop
@@ -25,7 +26,13 @@ begin
             from (
                 select j.id, j.attempt < j.max_attempts and j.cancel_requested_at is null as open
                 from sluicegate.job j
-                where j.queue_id = v_queue and j.state = 'claimed' and j.lease_expires_at <= p_now and j.id <> all (v_ids)
+                where j.queue_id = v_queue and j.state = 'claimed' and j.lease_expires_at <= p_now
+                    and j.lease_expires_at >= coalesce((
+                        select c.run_at from sluicegate.ready_cursor c
+                        where c.queue_id = v_queue and c.class = 'lapsed'
+                            and c.looked_at between clock_timestamp() - interval '1 second' and clock_timestamp()
+                    ), '-infinity')
+                    and j.id <> all (v_ids)
                 order by j.lease_expires_at
                 limit p_n - cardinality(v_ids)
                 for no key update skip locked
@@ -34,6 +41,9 @@ begin
             perform sluicegate.end_lapsed(v_spent, p_now);
         end loop;
     end loop;
+    if pg_stat_get_xact_tuples_returned('sluicegate.job_lapse'::regclass) - v_entries > 1000 + 10 * p_n then
+        perform sluicegate.lapsed_looked(q, p_now) from unnest(p_queues) q;
+    end if;
     if cardinality(v_ids) < p_n and p_queues is not null then
         v_ids := v_ids || sluicegate.ready(p_queues, p_classes, p_n - cardinality(v_ids), p_now);
     end if;

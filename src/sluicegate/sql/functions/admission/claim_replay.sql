@@ -5,6 +5,9 @@ create or replace function sluicegate.claim_replay(p_kept jsonb, p_lease_seconds
 language plpgsql
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_ids bigint[] := array(select (k ->> 'job_id')::bigint from jsonb_array_elements(p_kept) k);
@@ -13,23 +16,26 @@ declare
     v_tokens text[];
 begin
     perform 1 from sluicegate.job j where j.id = any (v_ids) order by j.id for no key update;
-    with picked as materialized (
-        select i.id, i.ord, i.attempt_id, replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', '') as token
+    with held as materialized (
+        select i.id, i.ord, replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', '') as token
         from unnest(v_ids, v_attempts) with ordinality as i(id, attempt_id, ord)
+        cross join lateral (select * from sluicegate.job j where j.id = i.id offset 0) j
+        where j.state = 'claimed' and j.attempt_id = i.attempt_id
     ), renewed as (
         update sluicegate.job j
-        set lease_token_hash = sha256(convert_to(p.token, 'UTF8')),
+        set lease_token_hash = sha256(convert_to(h.token, 'UTF8')),
             lease_expires_at = greatest(j.lease_expires_at, sluicegate.clock() + make_interval(secs => p_lease_seconds))
-        from picked p
-        where j.id = p.id and j.id = any (v_ids) and j.state = 'claimed' and j.attempt_id = p.attempt_id
-        returning j.id, p.ord, p.token
+        from held h
+        where j.id = h.id
+        returning j.id, h.ord, h.token
     )
     select coalesce(array_agg(r.id order by r.ord), '{}'), array_agg(r.token order by r.ord) into v_open, v_tokens from renewed r;
     return json_build_object(
         'claims', sluicegate.claim_objects(v_open, v_tokens), 'deferred', '[]'::json, 'empty', cardinality(v_ids) = 0,
         'gone', (
             select coalesce(jsonb_agg(jsonb_build_object('job_id', i.id, 'state', coalesce(j.state, 'deleted')) order by i.ord), '[]')
-            from unnest(v_ids) with ordinality as i(id, ord) left join sluicegate.job j on j.id = i.id
+            from unnest(v_ids) with ordinality as i(id, ord)
+            left join lateral (select k.state from sluicegate.job k where k.id = i.id offset 0) j on true
             where i.id <> all (v_open)
         ),
         'replayed', true, 'error', null);

@@ -1,21 +1,30 @@
 -- Whether anything claimable is visible in the queues, unlocked: what separates "empty" from "peers hold it".
 -- grants: none
 create or replace function sluicegate.claimable(p_queues bigint[], p_classes text[], p_now timestamptz) returns boolean
-language sql stable
+language plpgsql stable
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
+set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan
 as $$
-select exists (
-    select from unnest(p_queues) q
-    where exists (
-            select from unnest(p_classes) c
-            where exists (select from sluicegate.job j where j.queue_id = q and j.class = c and j.state = 'pending')
-                or exists (select from sluicegate.due_heads(q, c, p_now, 1))
-        )
-        or exists (
-            select from sluicegate.job j
-            where j.queue_id = q and j.state = 'claimed' and j.lease_expires_at <= p_now
-                and j.attempt < j.max_attempts and j.cancel_requested_at is null
-        )
-)
+begin
+    return exists (
+        select from unnest(p_queues) q
+        where exists (
+                select from unnest(p_classes) c
+                where exists (select from sluicegate.job j where j.queue_id = q and j.class = c and j.state = 'pending')
+                    or exists (select from sluicegate.due_heads(q, c, p_now, 1))
+            )
+            or exists (
+                select from sluicegate.job j
+                where j.queue_id = q and j.state = 'claimed' and j.lease_expires_at <= p_now
+                    and j.lease_expires_at >= coalesce((
+                        select h.run_at from sluicegate.ready_cursor h
+                        where h.queue_id = q and h.class = 'lapsed'
+                            and h.looked_at between clock_timestamp() - interval '1 second' and clock_timestamp()
+                    ), '-infinity')
+                    and j.attempt < j.max_attempts and j.cancel_requested_at is null
+            )
+    );
+end
 $$;

@@ -11,17 +11,20 @@ set enable_sort = off
 set plan_cache_mode = force_generic_plan
 as $$
 declare
+    v_head record;
     v_priority integer := -32769;
     v_found bigint := 0;
     v_rows bigint;
 begin
     loop
-        select j.priority into v_priority
+        select j.priority, j.run_at into v_head
         from sluicegate.job j
         where j.queue_id = p_queue_id and j.class = p_class and j.state = 'scheduled' and j.priority > v_priority
-        order by j.priority
+        order by j.priority, j.run_at, j.id
         limit 1;
         exit when not found;
+        v_priority := v_head.priority;
+        continue when v_head.run_at > p_now;
         return query
         select j.priority, j.run_at, j.id
         from sluicegate.job j

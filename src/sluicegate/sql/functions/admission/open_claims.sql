@@ -14,13 +14,13 @@ declare
     v_secret text := gen_random_uuid()::text || gen_random_uuid()::text;
     v_tokens text[];
 begin
-    if exists (select from sluicegate.job j where j.id = p_ids[1] and j.state = 'claimed') then
+    if (select j.state from sluicegate.job j where j.id = p_ids[1]) = 'claimed' then
         insert into sluicegate.attempt_end (attempt_id, job_id, ended_at, outcome, disposition, error, lease_token_hash)
         select j.attempt_id, j.id, p_now, 'lease_expired', 'requeued',
             format('The lease ran out at %s without a heartbeat.', to_char(j.lease_expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"')),
             j.lease_token_hash
-        from sluicegate.job j
-        where j.id = any (p_ids) and j.state = 'claimed';
+        from unnest(p_ids) i cross join lateral (select * from sluicegate.job j where j.id = i offset 0) j
+        where j.state = 'claimed';
     end if;
 
     with picked as materialized (

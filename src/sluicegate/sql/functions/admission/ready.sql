@@ -1,6 +1,7 @@
 -- Up to p_n due jobs in the order of priority, due time, id over all queues and classes asked, locked with SKIP LOCKED.
 -- One stream (queue, class) without a due scheduled job is one ordered index scan; otherwise the heads of the streams are
--- merged (ready_merged). Starts at the hints of ready_from; what they hide is looked for when too little was found.
+-- merged (ready_merged). Starts at the hints of ready_from; what they hide is looked for when too little was found. A look
+-- from the beginning that came by far more entries than it took leaves a hint (ready_looked).
 -- grants: none
 create or replace function sluicegate.ready(p_queues bigint[], p_classes text[], p_n integer, p_now timestamptz)
 returns bigint[]
@@ -21,7 +22,7 @@ declare
         where c.queue_id = any (p_queues) and c.class = any (p_classes)
             and c.looked_at between clock_timestamp() - interval '1 second' and clock_timestamp()
     );
-    v_began timestamptz := clock_timestamp();
+    v_entries bigint := pg_stat_get_xact_tuples_returned('sluicegate.job_ready'::regclass);
 begin
     loop
         if v_one then
@@ -42,7 +43,7 @@ begin
         exit when cardinality(v_ids) >= p_n or not v_hints;
         v_hints := false;
     end loop;
-    if not v_hints and clock_timestamp() - v_began > interval '2 ms' then
+    if not v_hints and pg_stat_get_xact_tuples_returned('sluicegate.job_ready'::regclass) - v_entries > 1000 + 10 * p_n then
         perform sluicegate.ready_looked(q, c) from unnest(p_queues) q, unnest(p_classes) c;
     end if;
     return v_ids;

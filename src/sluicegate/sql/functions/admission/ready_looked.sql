@@ -1,4 +1,4 @@
--- Notes where the live head of a ready index stands, after a look from the beginning that was slow: the lowest key still
+-- Notes where the live head of a ready index stands, after a look from the beginning that was long: the lowest key still
 -- visible as pending, so that a peer which rolls back is not passed over. Never waits: who comes second leaves it to
 -- the first. ready_below takes the hint away when a job lands below it.
 -- grants: none

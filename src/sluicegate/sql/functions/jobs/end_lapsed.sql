@@ -7,6 +7,9 @@ create or replace function sluicegate.end_lapsed(
 language plpgsql
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
 begin
     with lapsed as (
@@ -18,8 +21,8 @@ begin
                 when j.attempt < j.max_attempts then 'requeued'
                 else 'dead_lettered'
             end as disposition
-        from sluicegate.job j
-        where j.id = any (p_ids) and j.state = 'claimed' and j.lease_expires_at <= p_now
+        from unnest(p_ids) i cross join lateral (select * from sluicegate.job j where j.id = i offset 0) j
+        where j.state = 'claimed' and j.lease_expires_at <= p_now
     ), ended as (
         insert into sluicegate.attempt_end (attempt_id, job_id, ended_at, outcome, disposition, error, lease_token_hash)
         select l.attempt_id, l.id, p_now, 'reaped', l.disposition, l.error, l.lease_token_hash from lapsed l
@@ -29,7 +32,7 @@ begin
             finished_at = case when l.disposition = 'requeued' then null else p_now end,
             error = l.error, worker = null, lease_expires_at = null, lease_token_hash = null
         from lapsed l
-        where j.id = l.id and j.id = any (p_ids)
+        where j.id = l.id
         returning l.disposition
     )
     select count(*) filter (where m.disposition = 'requeued'), count(*) filter (where m.disposition = 'dead_lettered'),

@@ -6,6 +6,9 @@ returns jsonb
 language plpgsql
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_job record;

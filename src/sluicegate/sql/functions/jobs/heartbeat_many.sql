@@ -6,6 +6,7 @@ language plpgsql security definer
 set search_path = sluicegate, pg_temp
 set jit = off
 set enable_seqscan = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_scope_id bigint := sluicegate.scope_id(p_scope);
@@ -24,10 +25,10 @@ begin
             job_id bigint, lease_token text, lease_seconds numeric, shorten boolean, note text
         )) with ordinality as i(job_id, lease_token, lease_seconds, shorten, note, ord)
     ), held as materialized (
-        select distinct on (j.id) i.*, v_now + make_interval(secs => coalesce(i.lease_seconds, j.lease_seconds)) as until
-        from item i join sluicegate.job j on j.id = i.job_id and j.id = any (v_ids) and j.scope_id = v_scope_id
-        where j.state = 'claimed' and j.lease_token_hash = i.token_hash
-        order by j.id, i.ord desc
+        select distinct on (i.job_id) i.*, v_now + make_interval(secs => coalesce(i.lease_seconds, j.lease_seconds)) as until
+        from item i cross join lateral (select * from sluicegate.job j where j.id = i.job_id offset 0) j
+        where j.scope_id = v_scope_id and j.state = 'claimed' and j.lease_token_hash = i.token_hash
+        order by i.job_id, i.ord desc
     ), renewed as (
         update sluicegate.job j
         set lease_expires_at = case when h.shorten then h.until else greatest(j.lease_expires_at, h.until) end,
@@ -35,7 +36,7 @@ begin
                 else greatest(h.lease_seconds, j.lease_seconds) end,
             note = coalesce(h.note, j.note)
         from held h
-        where j.id = h.job_id and j.id = any (v_ids)
+        where j.id = h.job_id
         returning j.id, h.token_hash, j.lease_expires_at, j.cancel_requested_at is not null as cancelled
     )
     select jsonb_agg(case
