@@ -99,7 +99,7 @@ def find_carriers(bindir: Path | None = None) -> Iterator[Carrier]:
         if not _has_programs(bindir):
             raise EmbeddedError(
                 f"{bindir} does not hold the programs of a PostgreSQL server ({' and '.join(_NEEDED)}).",
-                next_step="Point --bindir or SLUICEGATE_BINDIR at the directory that does, or leave it out.",
+                next_step="Set SLUICEGATE_BINDIR to the directory that does, or leave it out.",
             )
         yield Carrier("bindir", bindir)
         return
@@ -146,7 +146,7 @@ def probe(carrier_name: str, bindir: Path, account: ServerAccount) -> Binaries:
     if found.major < OLDEST_MAJOR:
         raise EmbeddedError(
             f"{bindir} holds PostgreSQL {found.version}; Sluicegate needs {OLDEST_MAJOR} or newer.",
-            next_step="Point --bindir or SLUICEGATE_BINDIR at a newer one, or leave it out.",
+            next_step="Set SLUICEGATE_BINDIR to a newer one, or leave it out.",
         )
     return found
 
