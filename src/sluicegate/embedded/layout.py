@@ -1,9 +1,9 @@
 """Where the private PostgreSQL keeps what, and who may see it.
 
 The data directory belongs to the user who works with it and holds ``cluster`` (PostgreSQL's own directory, owned by
-the account it runs as), ``password``, ``server.log``, two lock files and ``supervisor.json``. Sockets cannot live there, because
-the path of a unix socket is at most 107 bytes long: they have a short directory of their own, whose name
-is random, kept in the data directory, and used again, so that the DSN outlives a restart.
+the account it runs as), ``password``, ``server.log``, two lock files and ``supervisor.json``. Sockets cannot live
+there, because the path of a unix socket is at most 107 bytes long: they have a short directory of their own, whose
+name is random, kept in the data directory, and used again, so that the DSN outlives a restart.
 """
 
 from __future__ import annotations
@@ -151,9 +151,8 @@ class SocketDir:
     @classmethod
     def open(cls, data: DataDir, account: ServerAccount) -> SocketDir:
         """Make the directory, or take the one this data directory had before. Raises EmbeddedError."""
-        previous = _previous(data)
         problems = []
-        for path in [*([previous] if previous else []), *_fresh_names()]:
+        for path in _names(data):
             place = cls(path)
             if problem := place._claim(data, account):
                 problems.append(f"{path}: {problem}")
@@ -233,23 +232,22 @@ def read_record(data: DataDir) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def _previous(data: DataDir) -> Path | None:
-    try:
-        text = data.socket_record.read_text(encoding="utf-8").strip()
-    except OSError:
-        return None
-    return Path(text) if text.startswith("/") else None
-
-
 def _identity(data: DataDir) -> str:
     found = data.path.stat()
     return f"{found.st_dev}:{found.st_ino}\n"
 
 
-def _fresh_names() -> list[Path]:
+def _names(data: DataDir) -> list[Path]:
+    """Where the sockets could be: where they were before, unless somebody wants them elsewhere now; then new names."""
     chosen = os.environ.get("SLUICEGATE_SOCKET_DIR")
     bases = [chosen] if chosen else ["/tmp", "/var/tmp", os.environ.get("XDG_RUNTIME_DIR", "")]  # noqa: S108 (the name is random and the mode 0700)
-    return [Path(base) / f"sluicegate-{secrets.token_hex(4)}" for base in bases if base.startswith("/")]
+    fresh = [Path(base) / f"sluicegate-{secrets.token_hex(4)}" for base in bases if base.startswith("/")]
+    try:
+        previous = Path(data.socket_record.read_text(encoding="utf-8").strip())
+    except OSError:
+        return fresh
+    usable = previous.is_absolute() and (not chosen or previous.parent == Path(chosen))
+    return [previous, *fresh] if usable else fresh
 
 
 def _user(uid: int) -> str:

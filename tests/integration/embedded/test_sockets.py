@@ -74,8 +74,14 @@ def test_a_socket_path_that_would_be_too_long_is_refused(me: User, copied: Calla
     assert "Permission denied" not in said
     short = scratch / "s"
     short.mkdir(mode=0o755)
-    guest = me.attach(data, linger=1, environment={"SLUICEGATE_SOCKET_DIR": "s"}, cwd=scratch)
+    guest = me.attach(data, linger=0, environment={"SLUICEGATE_SOCKET_DIR": "s"}, cwd=scratch)
     assert Path(guest.socket_dir).is_relative_to(short)
+    guest.leave()
+    wait_stopped(data, guest.server_pid, guest.supervisor_pid)
+    other = scratch / "o"
+    other.mkdir()
+    moved = me.attach(data, linger=1, environment={"SLUICEGATE_SOCKET_DIR": str(other)})
+    assert Path(moved.socket_dir).is_relative_to(other)
 
 
 def test_a_missing_socket_directory_is_named(me: User, copied: Callable[..., Path]) -> None:
