@@ -26,14 +26,16 @@ from sluicegate.embedded.control import Gone, connect, encode, refusal
 from sluicegate.embedded.failures import Circumstances, explain
 from sluicegate.embedded.guests import Guests
 from sluicegate.embedded.keeper import Keeper
-from sluicegate.embedded.layout import DataDir, SocketDir
+from sluicegate.embedded.layout import DataDir, SocketDir, read_record
 from sluicegate.embedded.lifecycle import Lifecycle
+from sluicegate.embedded.processes import still_the_same
 from sluicegate.errors import EmbeddedError
 
 __all__ = ["main"]
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LOCK_SECONDS = 90.0
+_SOCKETS_SECONDS = 2.0
 _LOCK_PAUSE_SECONDS = 0.01
 
 
@@ -87,28 +89,44 @@ def _leave_the_starter() -> None:
 def _take_lock(data: DataDir) -> int | None:
     """The lock that makes this the only supervisor, or None if there is another one, at work.
 
-    One that is just ending has taken its address away and is waited for.
+    One that is just ending has taken its address away and is waited for. Raises EmbeddedError for one that cannot be
+    reached.
     """
     lock = os.open(data.supervisor_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + _LOCK_SECONDS
+    begin = time.monotonic()
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > deadline:
-                holder = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
-                raise EmbeddedError(
-                    f"Another supervisor (process {holder}) holds {data.path} but does not answer.",
-                    next_step=f"If it hangs, end it with `kill -9 {holder}`: PostgreSQL then stops cleanly. "
-                    f"{data.log} may say more.",
-                ) from None
             if _answers(data):
                 return None
+            waited = time.monotonic() - begin
+            if waited > _LOCK_SECONDS or (waited > _SOCKETS_SECONDS and _has_lost_its_sockets(data)):
+                raise _unreachable(data, os.pread(lock, 32, 0)) from None
             time.sleep(_LOCK_PAUSE_SECONDS)
         else:
             os.ftruncate(lock, 0)
             os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
             return lock
+
+
+def _has_lost_its_sockets(data: DataDir) -> bool:
+    """Whether the other one is at home, as far as it knows, but somebody has removed its socket."""
+    record = read_record(data)
+    control = record.get("control")
+    return (
+        isinstance(control, str) and not Path(control).exists() and still_the_same(record.get("supervisor")) is not None
+    )
+
+
+def _unreachable(data: DataDir, holder: bytes) -> EmbeddedError:
+    pid = holder.decode(errors="replace").strip() or "unknown"
+    return EmbeddedError(
+        f"The private PostgreSQL in {data.path} is running, but its supervisor (process {pid}) cannot be reached: it "
+        "hangs, or its socket has been removed.",
+        next_step=f"End it with `kill {pid}`, or with `kill -9 {pid}` if it hangs: PostgreSQL stops cleanly, and the "
+        f"next command starts it anew. {data.log} may say more.",
+    )
 
 
 def _answers(data: DataDir) -> bool:

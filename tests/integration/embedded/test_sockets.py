@@ -1,6 +1,8 @@
 """The private PostgreSQL's sockets: where they are, who gets at them, and what may be said to the supervisor."""
 
 import os
+import shutil
+import signal
 import socket
 import stat
 from collections.abc import Callable
@@ -147,3 +149,16 @@ def test_rubbish_on_the_control_socket_is_hung_up_on(me: User, copied: Callable[
         except (BrokenPipeError, ConnectionResetError):
             pass
     assert me.attach(data).server_pid == guest.server_pid
+
+
+def test_a_server_whose_socket_was_removed_is_named_with_what_ends_it(me: User, copied: Callable[..., Path]) -> None:
+    data = copied(me)
+    guest = me.attach(data, linger=1)
+    shutil.rmtree(Path(guest.socket_dir).parent)
+    said = me.attach(data, linger=1).refused()
+    assert f"its supervisor (process {guest.supervisor_pid}) cannot be reached" in said
+    assert f"`kill {guest.supervisor_pid}`" in said
+    os.kill(guest.supervisor_pid, signal.SIGTERM)
+    again = me.attach(data, linger=1)
+    assert again.dsn == guest.dsn
+    assert guest.tell("renew")["server_pid"] == again.server_pid
