@@ -1,4 +1,8 @@
-"""Sluicegate: a work queue on PostgreSQL that decides how much work may start inside the claim itself."""
+"""Sluicegate: a work queue on PostgreSQL with every start of a job on record.
+
+Jobs are claimed, retried and finished by SQL functions, each in one transaction. Deciding inside the claim how much may
+start (budgets, caps) is to come.
+"""
 
 from __future__ import annotations
 
@@ -19,40 +23,66 @@ if TYPE_CHECKING:
         WrongIsolation,
     )
     from sluicegate.model import (
+        Attempt,
         Backoff,
+        Cancelled,
         Claim,
         ClaimAnswer,
+        ClaimRefusal,
         Enqueued,
+        EnqueuedMany,
         Finish,
         FinishItem,
+        FullJob,
+        GoneJob,
         Heartbeat,
         Job,
         JobDetail,
+        JobPage,
         JobRow,
         Lease,
         NewJob,
+        PriorAttempt,
+        Pruned,
+        QueueCounts,
+        QueueStats,
+        Reaped,
+        Retried,
     )
     from sluicegate.sync_client import SyncClient
 
 __all__ = [
+    "Attempt",
     "Backoff",
+    "Cancelled",
     "Claim",
     "ClaimAnswer",
+    "ClaimRefusal",
     "Client",
     "Conflict",
     "EmbeddedError",
     "Enqueued",
+    "EnqueuedMany",
     "Finish",
     "FinishItem",
     "Forbidden",
+    "FullJob",
+    "GoneJob",
     "Heartbeat",
     "InvalidArgument",
     "Job",
     "JobDetail",
+    "JobPage",
     "JobRow",
     "Lease",
     "NewJob",
     "NotFound",
+    "PriorAttempt",
+    "Pruned",
+    "QueueCounts",
+    "QueueStats",
+    "Reaped",
+    "Retried",
     "SchemaMismatch",
     "SluicegateError",
     "SyncClient",

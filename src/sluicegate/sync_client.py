@@ -107,21 +107,29 @@ class SyncClient:
             )
             pool.open()
         except BaseException:
-            database.close()
+            self._let_go(database)
             raise
         self._database, self._pool = database, pool
         self._opened = SyncOps(database, pool, self._calls, retries=self._retries)
         return self
 
     def close(self) -> None:
-        """Wait for calls that are under way, close the connections, let go of the database. Twice is fine."""
+        """Wait for calls that are under way, close the connections, let go of the database. Twice is fine.
+
+        If this is broken off it does not wait any longer, and closes and lets go all the same.
+        """
+        # Taken first, so that a client that is opened again meanwhile keeps what is its own.
         pool, database = self._pool, self._database
         self._opened = self._pool = self._database = None
-        self._calls.drain()
-        if pool is not None:
-            pool.close()
-        if database is not None:
-            self._let_go(database)
+        try:
+            self._calls.drain()
+        finally:
+            try:
+                if pool is not None:
+                    pool.close()
+            finally:
+                if database is not None:
+                    self._let_go(database)
 
     @property
     def scope(self) -> str:
@@ -240,7 +248,8 @@ class SyncClient:
         """Finish a job as done, with a JSON ``result`` up to 1 MiB and a ``summary`` up to 2 KiB.
 
         Text that PostgreSQL cannot store is escaped, NaN becomes text, a long summary is clipped. Doing it twice with
-        one lease is fine (``replayed``). Raises Conflict if the lease was lost or finished otherwise, NotFound.
+        one lease is fine (``replayed``). Raises Conflict if the lease was lost or finished otherwise, NotFound,
+        Unavailable while another transaction holds the job.
         """
         return self._ops.complete(lease, result, scope=self.scope, summary=summary)
 

@@ -193,3 +193,46 @@ async def test_a_full_pool_says_so_after_the_timeout(dsn: str, connect: Connect,
         assert caught.value.retriable
         await holder.commit()
         assert len((await slow).jobs) == 1
+
+
+async def test_a_close_that_is_cancelled_closes_the_connections_all_the_same(
+    dsn: str, db: Connection, connect: Connect
+) -> None:
+    ours = "datname = current_database() and application_name = 'sluicegate'"
+    async with await connect(autocommit=False) as other:
+        client = await Client(dsn, min_size=2).open()
+        made = await client.enqueue("q")
+        await other.execute("select from sluicegate.job where id = %s for update", (made.id,))
+        cancelling = asyncio.create_task(client.cancel(made.id))
+
+        async def blocked() -> int:
+            return await number(db, f"select count(*) from pg_stat_activity where {ours} and wait_event_type = 'Lock'")
+
+        await eventually_async(blocked, "a call that waits")
+        closing = asyncio.create_task(client.close())
+        await give_up_after(closing, 20)
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        await other.rollback()
+        assert (await cancelling).state == "cancelled"
+
+    async def gone() -> bool:
+        return await number(db, f"select count(*) from pg_stat_activity where {ours}") == 0
+
+    await eventually_async(gone, "no connection of the client")
+
+
+async def test_an_open_that_is_cancelled_leaves_nothing_behind(dsn: str, db: Connection) -> None:
+    for turns in (0, 1, 2, 3, 5, 8, 13, 50, 200, 1000):
+        client = Client(dsn)
+        opening = asyncio.create_task(client.open())
+        await give_up_after(opening, turns)
+        with contextlib.suppress(asyncio.CancelledError):
+            await opening
+        await client.close()
+
+    async def gone() -> bool:
+        ours = "datname = current_database() and application_name = 'sluicegate'"
+        return await number(db, f"select count(*) from pg_stat_activity where {ours}") == 0
+
+    await eventually_async(gone, "no connection of any client")

@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 import sluicegate
 from sluicegate import errors
+from sluicegate.model._record import Record
 
 
 def _python(code: str) -> str:
@@ -16,22 +18,49 @@ def _python(code: str) -> str:
 def test_the_public_names_are_exactly_those_promised() -> None:
     assert set(sluicegate.__all__) == {
         *errors.__all__,
+        "Attempt",
         "Backoff",
+        "Cancelled",
         "Claim",
         "ClaimAnswer",
+        "ClaimRefusal",
         "Client",
         "Enqueued",
+        "EnqueuedMany",
         "Finish",
         "FinishItem",
+        "FullJob",
+        "GoneJob",
         "Heartbeat",
         "Job",
         "JobDetail",
+        "JobPage",
         "JobRow",
         "Lease",
         "NewJob",
+        "PriorAttempt",
+        "Pruned",
+        "QueueCounts",
+        "QueueStats",
+        "Reaped",
+        "Retried",
         "SyncClient",
     }
     assert sluicegate.__all__ == sorted(sluicegate.__all__)
+
+
+def _records(hint: Any) -> set[str]:
+    """The names of the model's types in a type hint, with those that their own fields hold."""
+    if isinstance(hint, type) and issubclass(hint, Record):
+        return {hint.__name__}.union(*map(_records, get_type_hints(hint).values()))
+    return set().union(*map(_records, get_args(hint)))
+
+
+@pytest.mark.parametrize("client", [sluicegate.Client, sluicegate.SyncClient])
+def test_whatever_a_client_answers_is_a_public_name(client: type) -> None:
+    verbs = [verb for name, verb in vars(client).items() if not name.startswith("_") and callable(verb)]
+    answered = set().union(*(_records(get_type_hints(verb).get("return")) for verb in verbs))
+    assert {"EnqueuedMany", "JobPage", "QueueCounts"} <= answered <= set(sluicegate.__all__)
 
 
 @pytest.mark.parametrize("name", sluicegate.__all__)

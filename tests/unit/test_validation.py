@@ -1,5 +1,6 @@
 """Bad input is refused before anything is sent, by an error that names the field."""
 
+import json
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -281,3 +282,22 @@ def test_a_bad_finish_names_its_place() -> None:
     assert refused(lambda: claim(finished=[good, "done"])).field == "finished[1]"
     naive = FinishItem.released(LEASE, not_before=datetime(2030, 1, 1))  # noqa: DTZ001
     assert refused(lambda: claim(finished=[naive])).field == "finished[0].not_before"
+
+
+def test_a_backoff_without_a_longest_wait_sends_none() -> None:
+    def sent(backoff: Backoff) -> Any:
+        return json.loads(enqueue(backoff=backoff)["backoff"])
+
+    assert sent(Backoff(base_seconds=3600)) == {"base_seconds": 3600}
+    assert sent(Backoff(3600, 7200)) == {"base_seconds": 3600, "max_seconds": 7200}
+    assert Backoff(base_seconds=3600).to_dict() == {"base_seconds": 3600}
+
+
+def test_the_size_of_a_bulk_is_counted_in_bytes() -> None:
+    jobs = [NewJob("q", letter * 500_000) for letter in "aä" for _ in range(80)]  # 40 and 80 MB, as many characters
+
+    def many(*some: NewJob) -> requests.Arguments:
+        return requests.enqueue_many(some, scope=SCOPE, request_id=None)
+
+    many(*jobs[:80])
+    assert refused(lambda: many(*jobs[80:])).field == "jobs"

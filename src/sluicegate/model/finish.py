@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sluicegate.model.claim import Claim
     from sluicegate.model.lease import Lease
 
-CallStatus = Literal["ok", "conflict", "not_found", "invalid_argument"]
+CallStatus = Literal["ok", "conflict", "not_found", "invalid_argument", "unavailable"]
 Outcome = Literal["completed", "failed", "released"]
 
 
@@ -74,6 +74,9 @@ class FinishItem(Record):
 @dataclass(frozen=True, slots=True)
 class Finish(Record):
     """The answer to a finish: the job's state after it, or why it was refused.
+
+    ``status`` is ``ok``, ``conflict`` (the lease was lost, or had finished the job otherwise), ``not_found``,
+    ``invalid_argument``, or ``unavailable``: another transaction held the job and nothing changed, so send it again.
 
     ``replayed`` means that this token had already finished the job in the same way. ``run_at`` is when a job that
     goes on will run again.

@@ -16,19 +16,26 @@ JOB_STATES: tuple[JobState, ...] = get_args(JobState)
 
 @dataclass(frozen=True, slots=True)
 class Backoff(Record):
-    """How long a failed job waits: ``base_seconds``, doubling each time, up to ``max_seconds``; jitter is added."""
+    """How long a failed job waits: ``base_seconds``, doubling each time, up to ``max_seconds``; jitter is added.
+
+    Both are up to 30 days. ``max_seconds`` None means 900, or ``base_seconds`` if that is more.
+    """
 
     base_seconds: float = 30
-    max_seconds: float = 900
+    max_seconds: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The API's JSON object; without ``max_seconds`` where there is none."""
+        return {key: value for key, value in Record.to_dict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class NewJob(Record):
     """A job to enqueue.
 
-    ``payload`` is any JSON value up to 1 MiB. ``priority`` is a smallint, lower runs first, None means 10. ``run_at``
-    is an aware datetime before the year 10000, None means now. ``dedup_key`` is unique among the live jobs of a
-    scope. ``max_attempts`` (1 to 1000) attempts end in a dead letter; ``backoff`` None means 30 s doubling to 15 min.
+    ``payload`` is any JSON value up to 1 MiB. ``priority`` is a smallint, lower runs first; None means 10, or the
+    parent's. ``run_at`` is an aware datetime before the year 10000, None means now. ``dedup_key`` is unique among the
+    live jobs of a scope. ``max_attempts`` (1 to 1000) attempts end in a dead letter; ``backoff`` None means 30 s doubling to 15 min.
     """
 
     queue: str

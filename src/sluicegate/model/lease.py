@@ -21,8 +21,9 @@ class Lease(Record):
 class Heartbeat(Record):
     """The answer to a heartbeat.
 
-    ``status`` is ``ok``, ``conflict`` (the lease was lost: stop working on the job) or ``not_found``. ``cancelled``
-    means that the job's cancellation was asked for. The remaining lease is ``lease_expires_at - server_time``, both
+    ``status`` is ``ok``, ``conflict`` (the lease was lost: stop working on the job), ``not_found``, or
+    ``unavailable``: another transaction held the job, the lease is as it was, so ask again soon. ``cancelled`` means
+    that the job's cancellation was asked for. The remaining lease is ``lease_expires_at - server_time``, both
     by the database's clock.
     """
 

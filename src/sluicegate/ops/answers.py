@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sluicegate.errors import Conflict, InvalidArgument, NotFound
+from sluicegate.errors import Conflict, InvalidArgument, NotFound, Unavailable
 from sluicegate.model import (
     Cancelled,
     Claim,
@@ -120,5 +120,7 @@ def _granted(answer: Answer) -> Answer:
                 state=answer.get("state"),
                 conflicting_job_id=answer.get("conflicting_job_id"),
             )
+        case "unavailable":
+            raise Unavailable(answer["message"])
         case _:
             raise InvalidArgument(answer["message"], field=answer.get("field"))

@@ -48,7 +48,7 @@ def enqueue_many(jobs: Sequence[Any], *, scope: str, request_id: str | None) -> 
         fields, payload = _job(job, f"{where}.")
         # The payload is JSON already; writing it into the object saves encoding it a second time.
         texts.append(f'{{"payload": {payload}, {json.dumps(fields)[1:]}')
-        room -= len(payload)
+        room -= len(payload) if payload.isascii() else len(payload.encode())
         if room < 0:
             validate.refuse("jobs", "holds over 64 MiB of payloads", "Send the jobs in several calls.")
     return {

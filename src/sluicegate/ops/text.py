@@ -34,7 +34,7 @@ def clipped(text: str, most: int) -> str:
 def storable_value(value: Any) -> Any:
     """A JSON value with its texts and keys storable, NaN and the infinities as texts; other values are left alone.
 
-    The value must have been found not to nest too deep (``validate.check_shape``).
+    The value must have been found not to nest too deep (``json_text.encode`` does that first).
     """
     if isinstance(value, str):
         return storable(value)

@@ -161,10 +161,10 @@ def backoff(value: Any, field: str) -> dict[str, float]:
     """A job's own backoff, as the JSON object SQL takes."""
     if not isinstance(value, Backoff):
         refuse(field, f"is {shown(value)}, not a Backoff", "Pass sluicegate.Backoff(base_seconds=…, max_seconds=…).")
-    return {
-        "base_seconds": seconds(value.base_seconds, f"{field}.base_seconds"),
-        "max_seconds": seconds(value.max_seconds, f"{field}.max_seconds"),
-    }
+    shaped = {"base_seconds": seconds(value.base_seconds, f"{field}.base_seconds")}
+    if value.max_seconds is not None:
+        shaped["max_seconds"] = seconds(value.max_seconds, f"{field}.max_seconds")
+    return shaped
 
 
 def job_state(value: Any) -> str:

@@ -49,7 +49,11 @@ class AsyncPool:
 
     async def open(self) -> None:
         """Start connecting, in the background."""
-        await self._pool.open()
+        try:
+            await self._pool.open()
+        except BaseException:
+            await self._pool.close()
+            raise
 
     async def close(self) -> None:
         """Close the connections. Doing it twice is fine."""

@@ -50,7 +50,11 @@ class SyncPool:
 
     def open(self) -> None:
         """Start connecting, in the background."""
-        self._pool.open()
+        try:
+            self._pool.open()
+        except BaseException:
+            self._pool.close()
+            raise
 
     def close(self) -> None:
         """Close the connections. Doing it twice is fine."""
