@@ -39,13 +39,24 @@ def test_a_claimed_job_stays_with_its_holder_who_may_still_complete_it(sql: Sql)
     check_ledger(sql)
 
 
-def test_a_failed_attempt_of_a_cancelled_job_ends_it(sql: Sql) -> None:
+def test_a_failed_attempt_of_a_cancelled_job_ends_it_and_keeps_the_reason(sql: Sql) -> None:
     job = sql.enqueue()
     claim = sql.take_one()
-    sql.call("cancel", job_id=job)
-    answer = sql.fail(claim)
+    sql.call("cancel", job_id=job, reason="merged meanwhile")
+    answer = sql.fail(claim, error="stopped")
     assert (answer["state"], answer["dead_letter"]) == ("cancelled", False)
-    assert sql.ends(job) == [("failed", "cancelled")]
+    assert sql.ends(job) == [("cancelled", "cancelled")]
+    assert sql.one("select error from sluicegate.job where id = %s", job) == "merged meanwhile"
+    assert sql.fail(claim, error="stopped")["replayed"] is True
+
+
+def test_a_job_that_completes_although_cancelled_is_done_and_no_longer_cancelled(sql: Sql) -> None:
+    job = sql.enqueue()
+    claim = sql.take_one()
+    sql.call("cancel", job_id=job, reason="too late")
+    assert sql.complete(claim)["state"] == "done"
+    shown = sql.call("get_job", job_id=job)["job"]
+    assert (shown["cancel_requested"], shown["error"]) == (False, None)
 
 
 def test_a_cancelled_job_whose_lease_lapses_is_never_claimed_again(sql: Sql) -> None:

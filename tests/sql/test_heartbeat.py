@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.sql.conftest import OpenSql
-from tests.sql.verbs import Sql, in_background, is_locked, lease, refused, wait_blocked
+from tests.sql.verbs import Sql, in_background, lease, refused, wait_blocked
 
 
 def left(answer: dict[str, Any]) -> float:
@@ -111,20 +111,19 @@ def test_a_bad_item_among_many_is_named_and_nothing_is_renewed(sql: Sql) -> None
         sql.call("heartbeat_many", items=[fine], scope="team:nobody")
 
 
-def test_heartbeats_in_opposite_orders_lock_by_id_and_cannot_deadlock(sql: Sql, another: OpenSql) -> None:
+def test_one_job_that_another_transaction_holds_does_not_hold_up_the_heartbeats_of_others(
+    sql: Sql, another: OpenSql
+) -> None:
     jobs = [sql.enqueue() for _ in range(3)]
     items = [lease(claim) for claim in sql.take(n=3)]
-    holder, forth, back = another(), another(), another()
+    holder = another()
     with holder.transaction():
-        holder.do("select from sluicegate.job where id = %s for update", jobs[0])
-        calls = []
-        for caller, order in ((forth, items), (back, items[::-1])):
-            calls.append(in_background(lambda c=caller, o=order: c.call("heartbeat_many", items=o)))  # type: ignore[misc]
-            wait_blocked(sql, caller.pid)
-        assert not is_locked(sql, jobs[1])
-        assert not is_locked(sql, jobs[2])
-    for call in calls:
-        assert [answer["status"] for answer in call.result(30)["heartbeats"]] == ["ok"] * 3
+        holder.do("select from sluicegate.job where id = %s for update", jobs[1])
+        answers = sql.call("heartbeat_many", items=items[::-1])["heartbeats"]
+        assert [answer["status"] for answer in answers] == ["ok", "unavailable", "ok"]
+        assert "again" in answers[1]["message"]
+    assert sql.call("heartbeat_many", items=items)["heartbeats"][1]["status"] == "ok"
+    assert sql.one("select count(*) from sluicegate.late_call") == 0
 
 
 def test_a_heartbeat_counts_from_the_moment_it_has_its_row(sql: Sql, another: OpenSql) -> None:

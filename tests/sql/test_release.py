@@ -44,12 +44,15 @@ def test_a_release_of_a_job_that_never_started_gives_the_attempt_back_but_not_th
     assert check_ledger(sql) == 3
 
 
-def test_a_started_release_at_the_cap_is_a_dead_letter(sql: Sql) -> None:
+def test_a_release_at_the_cap_waits_again_and_the_counter_stays_at_the_cap(sql: Sql) -> None:
     job = sql.enqueue(max_attempts=2)
     sql.release(sql.take_one())
-    answer = sql.release(sql.take_one(), not_before=datetime.now(UTC) + timedelta(hours=1))
-    assert (answer["state"], answer["dead_letter"], answer["attempt"]) == ("failed", True, 2)
-    assert sql.ends(job) == [("released", "requeued"), ("released", "dead_lettered")]
+    answer = sql.release(sql.take_one())
+    assert (answer["state"], answer["dead_letter"], answer["attempt"]) == ("pending", False, 2)
+    claim = sql.take_one()
+    assert (claim["job"]["attempt"], claim["attempts_total"]) == (2, 3)
+    assert sql.fail(claim)["dead_letter"] is True
+    assert sql.ends(job) == [("released", "requeued"), ("released", "requeued"), ("failed", "dead_lettered")]
     check_ledger(sql)
 
 
@@ -75,5 +78,5 @@ def test_a_released_job_that_was_cancelled_meanwhile_is_cancelled(sql: Sql) -> N
     claim = sql.take_one()
     sql.call("cancel", job_id=job)
     assert sql.release(claim)["state"] == "cancelled"
-    assert sql.ends(job) == [("released", "cancelled")]
+    assert sql.ends(job) == [("cancelled", "cancelled")]
     check_ledger(sql)

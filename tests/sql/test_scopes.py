@@ -174,8 +174,10 @@ def test_a_worker_needs_no_rights_on_tables(sql: Sql, as_role: Callable[[str], S
     assert worker.call("get_job", job_id=job)["status"] == "ok"
     assert worker.call("queue_stats")["queues"]
     assert worker.call("reap") == {"requeued": 0, "dead_lettered": 0, "cancelled": 0}
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        worker.call("prune")
+    assert worker.call("prune") == {"jobs": 0, "attempts": 0, "requests": 0, "late_calls": 0}
+    with pytest.raises(psycopg.DatabaseError) as refused:
+        worker.call("prune", job_days=1)
+    assert refused.value.sqlstate == "SG005"
     check_ledger(sql)
 
 
@@ -248,3 +250,23 @@ def test_objects_of_the_caller_in_his_own_schemas_never_stand_in_for_ours(
     assert worker.complete(claim)["status"] == "conflict"
     assert worker.call("list_jobs")["jobs"][0]["state"] == "scheduled"
     check_ledger(sql)
+
+
+def test_a_job_of_another_scope_is_neither_locked_nor_told_apart_while_its_owner_holds_it(
+    sql: Sql, scopes: tuple[str, ...], another: OpenSql
+) -> None:
+    mine, theirs = scopes[0], scopes[1]
+    job = sql.enqueue(scope=theirs)
+    holder = another()
+    with holder.transaction():
+        holder.do("select from sluicegate.job where id = %s for update", job)
+        items = [
+            {"job_id": number, "lease_token": "guess", "outcome": "completed", "scope": mine}
+            for number in (job, job + 1000)
+        ]
+        finished = sql.claim("none", finished=items)["finished"]
+    assert [answer["status"] for answer in finished] == ["not_found", "not_found"]
+    known, unknown = (
+        answer["message"].replace(str(number), "N") for answer, number in zip(finished, (job, job + 1000))
+    )
+    assert known == unknown

@@ -3,7 +3,7 @@
 create or replace function sluicegate.whole_number(
     p_value jsonb, p_field text, p_least integer, p_most integer, p_default integer
 ) returns integer
-language plpgsql immutable
+language plpgsql
 set search_path = sluicegate, pg_temp
 as $$
 begin

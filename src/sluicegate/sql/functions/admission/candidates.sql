@@ -16,6 +16,7 @@ declare
     v_ids bigint[] := '{}';
     v_spent bigint[];
     v_queue bigint;
+    v_ended integer := 0;
     v_entries bigint := pg_stat_get_xact_tuples_returned('sluicegate.job_lapse'::regclass);
 begin
     foreach v_queue in array coalesce(p_queues, '{}') loop
@@ -39,6 +40,9 @@ begin
             ) l;
             exit when v_spent is null;
             perform sluicegate.end_lapsed(v_spent, p_now);
+            -- The rest is left to the next call, or to reap.
+            v_ended := v_ended + cardinality(v_spent);
+            exit when v_ended >= 100;
         end loop;
     end loop;
     if pg_stat_get_xact_tuples_returned('sluicegate.job_lapse'::regclass) - v_entries > 1000 + 10 * p_n then

@@ -51,7 +51,8 @@ begin
             end if;
             v_response := sluicegate.claim_request(v_request, p_worker);
         exception
-            when others then
+            -- Also a statement_timeout: what was finished above stands.
+            when query_canceled or others then
                 get stacked diagnostics v_code = returned_sqlstate, v_message = message_text,
                     v_field = pg_exception_detail, v_hint = pg_exception_hint;
                 v_response := json_build_object('claims', '[]'::json, 'deferred', '[]'::json, 'empty', false,

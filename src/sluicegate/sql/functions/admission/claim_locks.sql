@@ -60,7 +60,7 @@ begin
         begin
             perform 1
             from sluicegate.job j
-            where j.id = any (v_jobs)
+            where j.id = any (v_jobs) and j.scope_id = any (v_scopes)
             order by j.id
             for no key update;
         exception

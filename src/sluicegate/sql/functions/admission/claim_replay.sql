@@ -14,8 +14,10 @@ declare
     v_attempts bigint[] := array(select (k ->> 'attempt_id')::bigint from jsonb_array_elements(p_kept) k);
     v_open bigint[];
     v_tokens text[];
+    v_now timestamptz;
 begin
     perform 1 from sluicegate.job j where j.id = any (v_ids) order by j.id for no key update;
+    v_now := sluicegate.clock();
     with held as materialized (
         select i.id, i.ord, replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', '') as token
         from unnest(v_ids, v_attempts) with ordinality as i(id, attempt_id, ord)
@@ -24,7 +26,7 @@ begin
     ), renewed as (
         update sluicegate.job j
         set lease_token_hash = sha256(convert_to(h.token, 'UTF8')),
-            lease_expires_at = greatest(j.lease_expires_at, sluicegate.clock() + make_interval(secs => p_lease_seconds))
+            lease_expires_at = greatest(j.lease_expires_at, v_now + make_interval(secs => p_lease_seconds))
         from held h
         where j.id = h.id
         returning j.id, h.ord, h.token

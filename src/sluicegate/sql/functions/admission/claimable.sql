@@ -1,4 +1,5 @@
--- Whether anything claimable is visible in the queues, unlocked: what separates "empty" from "peers hold it".
+-- Whether anything claimable is visible in the queues, unlocked: what separates "empty" from "peers hold it". Follows
+-- no hint, so that "empty" is never wrong.
 -- grants: none
 create or replace function sluicegate.claimable(p_queues bigint[], p_classes text[], p_now timestamptz) returns boolean
 language plpgsql stable
@@ -18,11 +19,6 @@ begin
             or exists (
                 select from sluicegate.job j
                 where j.queue_id = q and j.state = 'claimed' and j.lease_expires_at <= p_now
-                    and j.lease_expires_at >= coalesce((
-                        select h.run_at from sluicegate.ready_cursor h
-                        where h.queue_id = q and h.class = 'lapsed'
-                            and h.looked_at between clock_timestamp() - interval '1 second' and clock_timestamp()
-                    ), '-infinity')
                     and j.attempt < j.max_attempts and j.cancel_requested_at is null
             )
     );

@@ -28,7 +28,7 @@ begin
         from unnest(p_ids) with ordinality as i(id, ord)
     ), taken as (
         update sluicegate.job j
-        set state = 'claimed', attempt = j.attempt + 1, attempts_total = j.attempts_total + 1,
+        set state = 'claimed', attempt = least(j.attempt + 1, j.max_attempts), attempts_total = j.attempts_total + 1,
             attempt_id = nextval('sluicegate.attempt_id_seq'), worker = p_worker, lease_seconds = p_lease_seconds,
             lease_expires_at = p_now + make_interval(secs => p_lease_seconds),
             lease_token_hash = sha256(convert_to(p.token, 'UTF8')), claimed_at = p_now

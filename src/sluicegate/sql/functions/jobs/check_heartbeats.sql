@@ -1,7 +1,7 @@
 -- Refuses heartbeats that say nothing usable, naming the field. Raises SG001.
 -- grants: none
 create or replace function sluicegate.check_heartbeats(p_items jsonb) returns void
-language plpgsql immutable
+language plpgsql
 set search_path = sluicegate, pg_temp
 as $$
 declare

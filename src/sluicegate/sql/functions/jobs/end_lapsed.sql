@@ -30,7 +30,8 @@ begin
         update sluicegate.job j
         set state = case l.disposition when 'requeued' then 'pending' when 'cancelled' then 'cancelled' else 'failed' end,
             finished_at = case when l.disposition = 'requeued' then null else p_now end,
-            error = l.error, worker = null, lease_expires_at = null, lease_token_hash = null
+            error = case l.disposition when 'cancelled' then coalesce(j.error, l.error) else l.error end,
+            worker = null, lease_expires_at = null, lease_token_hash = null
         from lapsed l
         where j.id = l.id
         returning l.disposition

@@ -22,7 +22,14 @@ begin
     v_ids := array(select distinct (e ->> 'job_id')::bigint from jsonb_array_elements(p_items) e);
     select array_agg(d.scope), array_agg(sluicegate.scope_id(d.scope)) into v_scopes, v_scope_ids
     from (select distinct e ->> 'scope' as scope from jsonb_array_elements(p_items) e) d;
-    perform 1 from sluicegate.job j where j.id = any (v_ids) order by j.id for no key update;
+    -- Another scope's job is neither locked nor waited for.
+    perform 1
+    from sluicegate.job j
+    where j.id = any (v_ids) and j.scope_id = any (v_scope_ids) and (cardinality(v_scope_ids) = 1 or exists (
+        select from jsonb_array_elements(p_items) e
+        where (e ->> 'job_id')::bigint = j.id and v_scope_ids[array_position(v_scopes, e ->> 'scope')] = j.scope_id
+    ))
+    order by j.id for no key update;
     v_now := sluicegate.clock();
 
     with item as materialized (
@@ -50,7 +57,7 @@ begin
         select h.*, case
                 when h.outcome = 'completed' then 'done'
                 when h.cancelled then 'cancelled'
-                when h.attempt >= h.max_attempts or (h.outcome = 'failed' and not h.retry) then 'dead_lettered'
+                when h.outcome = 'failed' and (h.attempt >= h.max_attempts or not h.retry) then 'dead_lettered'
                 when h.outcome = 'failed' then 'retry_scheduled'
                 else 'requeued'
             end as disposition,
@@ -59,7 +66,7 @@ begin
     ), ended as (
         insert into sluicegate.attempt_end
             (attempt_id, job_id, ended_at, outcome, disposition, started, error, summary, lease_token_hash)
-        select d.attempt_id, d.job_id, v_now, d.outcome, d.disposition, d.started, d.error, d.summary, d.token_hash from decided d
+        select d.attempt_id, d.job_id, v_now, case d.disposition when 'cancelled' then 'cancelled' else d.outcome end, d.disposition, d.started, d.error, d.summary, d.token_hash from decided d
     ), moved as (
         update sluicegate.job j
         set state = case d.disposition
@@ -71,7 +78,8 @@ begin
             run_at = case when d.disposition in ('retry_scheduled', 'requeued') then coalesce(d.due, j.run_at) else j.run_at end,
             finished_at = case when d.disposition in ('retry_scheduled', 'requeued') then null else v_now end,
             attempt = d.attempt, result = d.result,
-            error = case when d.outcome = 'completed' then null else d.error end,
+            error = case d.disposition when 'done' then null when 'cancelled' then coalesce(j.error, d.error) else d.error end,
+            cancel_requested_at = case d.disposition when 'done' then null else j.cancel_requested_at end,
             worker = null, lease_expires_at = null, lease_token_hash = null
         from decided d
         where j.id = d.job_id

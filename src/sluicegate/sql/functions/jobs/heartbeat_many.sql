@@ -1,5 +1,6 @@
--- Extends many leases at once, one answer each in input order. Locks the jobs in id order and waits for them.
--- A superseded token is a conflict, and recorded. Raises SG001, SG002.
+-- Extends many leases at once, one answer each in input order. One job is waited for; of several, those that another
+-- transaction holds are left out and answered unavailable, so that one cannot hold up the others. A superseded token is a
+-- conflict, and recorded. Raises SG001, SG002.
 -- grants: worker
 create or replace function sluicegate.heartbeat_many(p_items jsonb, p_scope text default 'endpoint:default') returns jsonb
 language plpgsql security definer
@@ -7,16 +8,31 @@ set search_path = sluicegate, pg_temp
 set jit = off
 set enable_seqscan = off
 set plan_cache_mode = force_generic_plan
+set lock_timeout = '10s'
 as $$
 declare
     v_scope_id bigint := sluicegate.scope_id(p_scope);
     v_ids bigint[];
+    v_left_out bigint[] := '{}';
     v_now timestamptz;
     v_answers jsonb;
 begin
     perform sluicegate.check_heartbeats(p_items);
     v_ids := array(select (e ->> 'job_id')::bigint from jsonb_array_elements(p_items) e);
-    perform 1 from sluicegate.job j where j.id = any (v_ids) and j.scope_id = v_scope_id order by j.id for no key update;
+    if cardinality(v_ids) = 1 then
+        perform 1 from sluicegate.job j where j.id = v_ids[1] and j.scope_id = v_scope_id for no key update;
+    else
+        v_left_out := array(select j.id from sluicegate.job j where j.id = any (v_ids) and j.scope_id = v_scope_id);
+        v_ids := array(
+            select l.id from (
+                select j.id from sluicegate.job j
+                where j.id = any (v_ids) and j.scope_id = v_scope_id
+                order by j.id
+                for no key update skip locked
+            ) l
+        );
+        v_left_out := array(select o from unnest(v_left_out) o where o <> all (v_ids));
+    end if;
     v_now := sluicegate.clock();
     with item as materialized (
         select i.ord, i.job_id, sha256(convert_to(i.lease_token, 'UTF8')) as token_hash, i.lease_seconds::integer as lease_seconds,
@@ -28,6 +44,7 @@ begin
         select distinct on (i.job_id) i.*, v_now + make_interval(secs => coalesce(i.lease_seconds, j.lease_seconds)) as until
         from item i cross join lateral (select * from sluicegate.job j where j.id = i.job_id offset 0) j
         where j.scope_id = v_scope_id and j.state = 'claimed' and j.lease_token_hash = i.token_hash
+            and j.id <> all (v_left_out)
         order by i.job_id, i.ord desc
     ), renewed as (
         update sluicegate.job j
@@ -42,6 +59,9 @@ begin
     select jsonb_agg(case
             when r.id is not null then jsonb_build_object('job_id', i.job_id, 'status', 'ok',
                 'lease_expires_at', r.lease_expires_at, 'cancelled', r.cancelled, 'message', null)
+            when i.job_id = any (v_left_out) then jsonb_build_object('job_id', i.job_id, 'status', 'unavailable',
+                'lease_expires_at', null, 'cancelled', false, 'message', format(
+                    'Another transaction holds job %s, so nothing was changed. Send this heartbeat again.', i.job_id))
             else sluicegate.heartbeat_refused(i.job_id, v_scope_id, i.token_hash)
         end order by i.ord)
     into v_answers

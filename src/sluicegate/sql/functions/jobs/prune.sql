@@ -1,7 +1,8 @@
 -- Deletes what retention lets go, a batch of each kind a call: finished jobs by age and number (never live ones), attempts
 -- by age, counted into attempt_count first, answers to request ids after 24 h, late calls with the attempts. SKIP LOCKED:
--- waits for nobody but another prune. Raises SG001 for attempts kept under 32 days, the longest window.
--- grants: admin
+-- waits for nobody but another prune. Raises SG001 for attempts kept under 32 days, the longest window, SG005 for a caller
+-- who is no administrator and would keep less than the defaults do.
+-- grants: worker
 create or replace function sluicegate.prune(
     p_job_days integer default 30, p_keep_jobs bigint default 500000, p_attempt_days integer default 45,
     p_limit integer default 10000
@@ -29,6 +30,11 @@ begin
     end if;
     if p_limit is null or p_limit not between 1 and 1000000 then
         perform sluicegate.refuse('SG001', 'limit', 'One call deletes up to 1 to 1,000,000 rows of a kind.', 'Use 10000 if unsure.');
+    end if;
+
+    if (p_job_days < 30 or p_keep_jobs < 500000 or p_attempt_days < 45) and not sluicegate.is_admin() then
+        perform sluicegate.refuse('SG005', 'job_days', 'Only an administrator keeps less than 30 days, 500,000 jobs or 45 days of attempts.',
+            'Call it without arguments, or ask a member of sluicegate_admin.');
     end if;
 
     with old as (

@@ -1,7 +1,8 @@
 -- Ends lapsed claims: back to pending, a dead letter at the attempt cap, or cancelled. The claim does not depend on it;
--- it keeps figures honest where nobody claims. SKIP LOCKED: never waits. At most p_limit jobs. Raises SG001.
+-- it keeps figures honest where nobody claims. SKIP LOCKED: never waits. At most p_limit jobs,
+-- of one scope or of all. Raises SG001, SG002.
 -- grants: worker
-create or replace function sluicegate.reap(p_limit integer default 1000) returns jsonb
+create or replace function sluicegate.reap(p_limit integer default 1000, p_scope text default null) returns jsonb
 language plpgsql security definer
 set search_path = sluicegate, pg_temp
 set jit = off
@@ -11,6 +12,7 @@ set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_now timestamptz := sluicegate.clock();
+    v_scope_id bigint := case when p_scope is not null then sluicegate.scope_id(p_scope) end;
     v_ids bigint[];
     v_ended record;
 begin
@@ -30,6 +32,7 @@ begin
                     order by c.lease_expires_at
                     limit p_limit
                 ) h
+                where v_scope_id is null or q.scope_id = v_scope_id
                 limit p_limit
             ))
             -- Joined with '', so that no partial index seems to fit: it would be read whole.

@@ -1,4 +1,4 @@
--- Records a call with a token that does not hold the job: one row a token and verb, at most 50 tokens a job.
+-- Records a call with a token that does not hold the job: one row a token and verb, at most 50 rows a job.
 -- grants: none
 create or replace function sluicegate.record_late_call(p_job_id bigint, p_token_hash bytea, p_verb text) returns void
 language sql

@@ -7,6 +7,7 @@ as $$
 begin
     perform sluicegate.refuse('SG001', p_field, format('%s is not usable.', p_field),
         case substring(p_field from '[a-z_]+$')
+            when 'queue' then 'A queue is text: 1 to 128 bytes of UTF-8 without white space, control characters or a slash.'
             when 'payload' then 'A payload is JSON of at most 1 MiB that nests at most 100 levels. Store larger data elsewhere and enqueue a reference.'
             when 'kind' then 'A kind has at most 128 bytes.'
             when 'title' then 'A title has at most 512 bytes.'

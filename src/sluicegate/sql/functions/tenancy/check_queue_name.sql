@@ -2,7 +2,7 @@
 -- Names its characters one by one: what \s means depends on the database's locale. Raises SG001.
 -- grants: none
 create or replace function sluicegate.check_queue_name(p_name text, p_field text default 'queue') returns void
-language plpgsql immutable
+language plpgsql
 set search_path = sluicegate, pg_temp
 as $$
 begin

@@ -1,7 +1,7 @@
 -- Refuses a worker's name of over 128 bytes; none at all is fine. Raises SG001.
 -- grants: none
 create or replace function sluicegate.check_worker(p_worker text) returns void
-language plpgsql immutable
+language plpgsql
 set search_path = sluicegate, pg_temp
 as $$
 begin

@@ -29,7 +29,7 @@ begin
             'Write endpoint:SLUG, endpoint:SLUG@OWNER or team:SLUG, slugs in lower case.');
     end if;
     perform sluicegate.refuse('SG002', 'scope', format('There is no scope %L.', v_scope),
-        'List the scopes with: select slug from sluicegate.endpoint');
+        'Check its spelling; a fresh installation has endpoint:default.');
     return null;
 end
 $$;
