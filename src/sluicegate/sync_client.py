@@ -339,7 +339,7 @@ class SyncClient:
         """Delete what retention lets go, up to ``limit`` rows of each kind; live jobs are never touched.
 
         Finished jobs go after ``job_days``, or beyond the newest ``keep_jobs`` of a scope; attempts after
-        ``attempt_days`` (at least 32). Needs the admin role: raises Forbidden otherwise.
+        ``attempt_days`` (at least 32). Keeping less than the defaults needs the admin role: raises Forbidden otherwise.
         """
         return self._ops.prune(job_days=job_days, keep_jobs=keep_jobs, attempt_days=attempt_days, limit=limit)
 

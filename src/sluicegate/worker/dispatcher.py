@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,8 @@ from sluicegate.worker.terms import Terms
 
 _IDLE = (0.05, 1.0)
 _BUSY = (0.01, 0.05)
+# Between two tries to finish a job that another transaction holds.
+_HELD_UP = (0.05, 1.0)
 _MOST_FINISHES = 200
 # How long after closing a claim without an answer is still asked about, in seconds.
 _ASK_AGAIN = 5.0
@@ -61,15 +64,22 @@ class Dispatcher:
         self._clock = clock
         self._on_fault = on_fault
         self._finishes: list[Ended] = []
+        self._held_up: dict[int, Ended] = {}
         self._ask: _Ask | None = None
         self._give_up_at = float("inf")
         self._idle = Pace(*_IDLE)
         self._refused = Pace(0.1, 2.0)
+        self._try_again = Pace(*_HELD_UP)
         self.loop = Loop(self._tick, away=tally.database_away)
 
     def finish(self, ended: Ended) -> None:
         """Report this with the next call."""
         self._finishes.append(ended)
+        self.loop.wake()
+
+    def look(self) -> None:
+        """Ask for jobs now: what is due may have changed."""
+        self._idle.reset()
         self.loop.wake()
 
     def close(self) -> None:
@@ -81,7 +91,9 @@ class Dispatcher:
 
     def abandon(self, why: str) -> None:
         """Count every finish that has not been answered as lost; the leases settle what becomes of the jobs."""
-        lost, self._finishes = self._finishes, []
+        lost = [*self._finishes, *self._held_up.values()]
+        self._finishes.clear()
+        self._held_up.clear()
         for ended in lost:
             self._lose(ended, why)
 
@@ -147,16 +159,44 @@ class Dispatcher:
 
     def _rest(self) -> float | None:
         if self.closing:
-            return None if self._crew.running == 0 and not self._finishes else _WAIT_FOR_WAKING
+            return None if self._is_idle else _WAIT_FOR_WAKING
         return self._crew.rest or _WAIT_FOR_WAKING
 
+    @property
+    def _is_idle(self) -> bool:
+        """Whether nothing runs, and nothing has still to be reported."""
+        return self._crew.running == 0 and not self._finishes and not self._held_up
+
     def _settle(self, batch: Sequence[Ended], answers: Sequence[Finish]) -> None:
+        held_up = [ended for ended, answer in zip(batch, answers, strict=True) if answer.status == "unavailable"]
+        if held_up:
+            self._put_off(held_up)
+        elif batch:
+            self._try_again.reset()
         for ended, answer in zip(batch, answers, strict=True):
+            if answer.status == "unavailable":
+                continue
             if answer.status == "ok":
                 self._keeper.drop(ended.claim.job_id)
                 self._tally.finished(ended.claim, ended.item, answer, ended.seconds)
             else:
                 self._lose(ended, answer.message or f"The database answered {answer.status}.")
+
+    def _put_off(self, held_up: Sequence[Ended]) -> None:
+        """Another transaction holds these jobs at this moment: nothing has changed, so they are reported again soon."""
+        pause = self._try_again.next()
+        for ended in held_up:
+            job_id = ended.claim.job_id
+            self._keeper.finishing(job_id, sent=False)
+            if time.monotonic() > self._give_up_at and not self._keeper.holds(job_id):
+                self._lose(ended, "Another transaction held the job until its lease had run out.")
+            else:
+                self._held_up[ended.claim.attempt_id] = ended
+                asyncio.get_running_loop().call_later(pause, self._report_again, ended)
+
+    def _report_again(self, ended: Ended) -> None:
+        if self._held_up.pop(ended.claim.attempt_id, None) is not None:
+            self.finish(ended)
 
     def _hear(self, answer: ClaimAnswer, asked: int, sent_at: float) -> float:
         self._clock.heard(answer.server_time)
@@ -172,7 +212,7 @@ class Dispatcher:
             return 0.0 if len(answer.claims) == asked else self._idle.next()
         if answer.busy:
             return random.uniform(*_BUSY)
-        if self._terms.drain and not answer.replayed and self._crew.running == 0 and not self._finishes:
+        if self._terms.drain and not answer.replayed and self._is_idle:
             self.close()
         return self._idle.next()
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from sluicegate.errors import SluicegateError
 from sluicegate.model import Claim, Finish, FinishItem
 
 EventKind = Literal[
@@ -18,6 +19,7 @@ EventKind = Literal[
     "lost",  # somebody else has the job now, or its end could not be recorded
     "database_away",
     "database_back",
+    "housekeeping",  # reaping or pruning was refused; told once for each kind of error
     "stopping",
 ]
 
@@ -39,9 +41,8 @@ class ExecEvent:
 class ExecReport:
     """What a run did. Every claim ends in one of ``done``, ``failed``, ``cancelled``, ``released`` and ``lost``.
 
-    ``failed`` counts attempts, ``dead_letters`` the jobs that will not run again, whether their last attempt failed or
-    was released. ``lost`` are attempts whose end was not recorded, because the lease or the database was gone.
-    ``seconds`` is how long the run took.
+    ``failed`` counts attempts, ``dead_letters`` those of them that were their job's last. ``lost`` are attempts whose end
+    was not recorded, because the lease or the database was gone. ``seconds`` is how long the run took.
     """
 
     claimed: int = 0
@@ -69,6 +70,7 @@ class Tally:
         self._stop = stop
         self._counts = dict.fromkeys(("claimed", "done", "failed", "dead_letters", "cancelled", "released", "lost"), 0)
         self._away = False
+        self._refused: set[str] = set()
 
     def claimed(self, number: int) -> None:
         self._counts["claimed"] += number
@@ -104,6 +106,12 @@ class Tally:
         if self._away:
             self._away = False
             self._tell(ExecEvent("database_back"))
+
+    def housekeeping_refused(self, error: SluicegateError) -> None:
+        """Told once for each kind of error, however often it comes."""
+        if error.code not in self._refused:
+            self._refused.add(error.code)
+            self._tell(ExecEvent("housekeeping", message=str(error)))
 
     def stopping(self, message: str) -> None:
         self._tell(ExecEvent("stopping", message=message))

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from sluicegate.client import Client
 from sluicegate.errors import SluicegateError
 from sluicegate.worker.attempt import KILL_GRACE, Tools
+from sluicegate.worker.clock_watch import ClockWatch
 from sluicegate.worker.crew import Crew, Ended
 from sluicegate.worker.dispatcher import Dispatcher
 from sluicegate.worker.events import ExecEvent, ExecReport, Tally
@@ -115,7 +116,8 @@ class _Run:
             clock=clock,
             on_fault=lambda error: stop.ask(str(error)),
         )
-        self._housekeeping = Housekeeping(client)
+        self._housekeeping = Housekeeping(client, self.tally)
+        self._clock_watch = ClockWatch(client.dsn, self.dispatcher.look)
 
     def open(self) -> None:
         """Get ready to start commands. Raises SluicegateError if this machine does not allow it."""
@@ -172,7 +174,7 @@ class _Run:
 
     async def _first(self, *waits: Callable[[], Awaitable[object]], seconds: float | None = None) -> None:
         """Return when one of these is over, or after so many seconds; raises what any part of the run raises."""
-        watched = (*waits, self._crew.fault, self._keeper.loop.wait, self._housekeeping.loop.wait)
+        watched = (*waits, self._crew.fault, *(loop.wait for loop in self._loops if loop is not self.dispatcher.loop))
         tasks = [asyncio.ensure_future(wait()) for wait in watched]
         try:
             done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -184,7 +186,7 @@ class _Run:
 
     @property
     def _loops(self) -> tuple[Loop, ...]:
-        return self.dispatcher.loop, self._keeper.loop, self._housekeeping.loop
+        return self.dispatcher.loop, self._keeper.loop, self._housekeeping.loop, self._clock_watch.loop
 
     def _ended(self, ended: Ended | None) -> None:
         if ended is None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import time
 
 from sluicegate.client import Client
 from sluicegate.errors import SluicegateError, Unavailable
+from sluicegate.worker.events import Tally
 from sluicegate.worker.loop import Loop
 
 REAP_SECONDS = 30.0
@@ -17,16 +17,24 @@ _PRUNE_ROWS = 10_000
 
 
 class Housekeeping:
-    """Reaps every half minute and prunes every hour, where its role may. Nothing depends on either."""
+    """Reaps every half minute and prunes every hour. Nothing depends on either; what refuses them is told once.
 
-    def __init__(self, client: Client) -> None:
+    A database that cannot be reached is the dispatcher's to tell of.
+    """
+
+    def __init__(self, client: Client, tally: Tally) -> None:
         self._client = client
+        self._tally = tally
         self._prune_at = time.monotonic() + _FIRST_PRUNE
         self.loop = Loop(self._tick)
 
     async def _tick(self) -> float:
-        with contextlib.suppress(SluicegateError):
+        try:
             await self._client.reap()
+        except Unavailable:
+            pass
+        except SluicegateError as error:
+            self._tally.housekeeping_refused(error)
         if time.monotonic() >= self._prune_at:
             self._prune_at = time.monotonic() + await self._prune()
         return REAP_SECONDS * random.uniform(0.8, 1.2)
@@ -37,8 +45,8 @@ class Housekeeping:
             pruned = await self._client.prune(limit=_PRUNE_ROWS)
         except Unavailable:
             return _FIRST_PRUNE
-        except SluicegateError:
-            # A worker's role may not; whoever runs `sluicegate` as administrator does it then.
+        except SluicegateError as error:
+            self._tally.housekeeping_refused(error)
             return PRUNE_SECONDS
         more = max(pruned.jobs, pruned.attempts, pruned.requests, pruned.late_calls) >= _PRUNE_ROWS
         return REAP_SECONDS if more else PRUNE_SECONDS

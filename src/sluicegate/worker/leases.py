@@ -18,6 +18,9 @@ from sluicegate.worker.loop import Loop, Pace
 _FAREWELL_SHARE = 0.1
 _FAREWELL_MOST = 1.0
 _HEARTBEATS_A_LEASE = 3
+# A job that another transaction held is asked for again so soon: a twentieth of the lease, at most half a second.
+_AGAIN_SHARE = 0.05
+_AGAIN_MOST = 0.5
 
 
 class ServerClock:
@@ -50,6 +53,7 @@ class HeldLease:
     on_renewed: Callable[[], None] = field(repr=False)
     cancelled: bool = False
     finish_sent: bool = False
+    again_at: float | None = None
     alarm: asyncio.TimerHandle | None = None
 
     @property
@@ -59,8 +63,8 @@ class HeldLease:
 
     @property
     def due_at(self) -> float:
-        """When the next heartbeat should be sent: a third of the lease after it was last renewed."""
-        return self.renewed_at + self.length / _HEARTBEATS_A_LEASE
+        """When the next heartbeat should be sent: a third of the lease after it was last renewed, or at ``again_at``."""
+        return self.again_at if self.again_at is not None else self.renewed_at + self.length / _HEARTBEATS_A_LEASE
 
 
 class LeaseKeeper:
@@ -126,9 +130,12 @@ class LeaseKeeper:
     async def _tick(self) -> float:
         now = time.monotonic()
         kept = [lease for lease in self._held.values() if not lease.finish_sent]
-        # Those that are nearly due go along with the first one.
-        if not any(lease.due_at <= now for lease in kept):
+        due = [lease for lease in kept if lease.due_at <= now]
+        if not due:
             return min((lease.due_at - now for lease in kept), default=float("inf"))
+        # Those that are nearly due go along with the first one; with one that is merely asked for again nobody does.
+        if all(lease.again_at is not None for lease in due):
+            kept = due
         patience = max(1.0, min(lease.length for lease in kept) / _HEARTBEATS_A_LEASE)
         self._asking = frozenset(lease.claim.job_id for lease in kept)
         try:
@@ -149,6 +156,10 @@ class LeaseKeeper:
 
     def _hear(self, lease: HeldLease, answer: Heartbeat, sent_at: float) -> None:
         self._clock.heard(answer.server_time)
+        if answer.status == "unavailable":
+            lease.again_at = time.monotonic() + min(_AGAIN_MOST, lease.length * _AGAIN_SHARE)
+            return
+        lease.again_at = None
         if answer.status != "ok" or answer.lease_expires_at is None:
             self.drop(lease.claim.job_id)
             lease.on_lost(answer.message or "The lease is not ours any more.")

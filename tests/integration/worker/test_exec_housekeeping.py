@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sluicegate import Client, NotFound
-from sluicegate.model import Pruned
+from sluicegate.model import Reaped
 from sluicegate.worker import housekeeping
-from sluicegate.worker.exec import StopRequest, run_exec
+from sluicegate.worker.exec import ExecEvent, StopRequest, run_exec
 from tests.conftest import Connection
 from tests.integration.worker.support import QUEUE
 from tests.support.servers import Server
@@ -47,55 +47,62 @@ async def test_lapsed_claims_at_their_cap_become_dead_letters(client: Client, db
     assert (await client.get_job(job_id)).attempts[0].outcome == "reaped"
 
 
-async def test_what_retention_lets_go_is_pruned_where_the_role_may(
-    client: Client, db: Connection, monkeypatch: pytest.MonkeyPatch
+async def test_what_retention_lets_go_is_pruned_by_a_worker(
+    worker_dsn: str, client: Client, db: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(housekeeping, "_FIRST_PRUNE", 0.0)
     job = await client.enqueue(QUEUE)
     await run_exec(client, QUEUE, ["true"], drain=True)
     await db.execute("update sluicegate.job set finished_at = finished_at - interval '40 days'")
-    stop = StopRequest()
-    run = asyncio.create_task(run_exec(client, QUEUE, ["true"], stop=stop))
+    async with Client(worker_dsn) as worker:
+        stop = StopRequest()
+        events: list[ExecEvent] = []
+        run = asyncio.create_task(run_exec(worker, QUEUE, ["true"], stop=stop, on_event=events.append))
 
-    async def gone() -> bool:
-        try:
-            await client.get_job(job.id)
-        except NotFound:
-            return True
-        return False
+        async def gone() -> bool:
+            try:
+                await client.get_job(job.id)
+            except NotFound:
+                return True
+            return False
 
-    await eventually_async(gone, "the job of long ago is gone")
-    stop.ask()
-    await run
+        await eventually_async(gone, "the job of long ago is gone")
+        stop.ask()
+        await run
+    assert [event.kind for event in events] == ["stopping"]
 
 
-async def test_a_role_that_may_not_prune_works_all_the_same(
+async def test_a_refusal_is_told_once_and_work_goes_on(
     worker_dsn: str, client: Client, db: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(housekeeping, "_FIRST_PRUNE", 0.0)
-    monkeypatch.setattr(housekeeping, "REAP_SECONDS", 0.05)
-    pruned = 0
+    monkeypatch.setattr(housekeeping, "REAP_SECONDS", 0.02)
+    await db.execute("revoke execute on function sluicegate.prune, sluicegate.reap from sluicegate_worker")
+    tried = 0
 
     class Counting(Client):
-        async def prune(self, **options: int) -> Pruned:
-            nonlocal pruned
-            pruned += 1
-            return await super().prune(**options)
+        async def reap(self, *, limit: int = 1000) -> Reaped:
+            nonlocal tried
+            tried += 1
+            return await super().reap(limit=limit)
 
     async with Counting(worker_dsn) as worker:
         stop = StopRequest()
-        run = asyncio.create_task(run_exec(worker, QUEUE, ["true"], stop=stop))
+        events: list[ExecEvent] = []
+        run = asyncio.create_task(run_exec(worker, QUEUE, ["true"], stop=stop, on_event=events.append))
 
-        async def tried() -> bool:
-            return pruned > 0
+        async def often() -> bool:
+            return tried > 3
 
-        await eventually_async(tried, "an attempt to prune")
-        job_id = await lapsed(client, db)
+        await eventually_async(often, "several refusals")
+        job = await client.enqueue(QUEUE)
 
-        async def dead() -> bool:
-            return (await client.get_job(job_id)).job.dead_letter
+        async def done() -> bool:
+            return (await client.get_job(job.id)).job.state == "done"
 
-        await eventually_async(dead, "a dead letter after the refusal")
+        await eventually_async(done, "the job")
         stop.ask()
-        assert (await run).lost == 0
-        assert pruned == 1, "not before the next hour"
+        assert (await run).done == 1
+    (told,) = (event.message for event in events if event.kind == "housekeeping")
+    assert told is not None
+    assert "permission denied for function reap" in told

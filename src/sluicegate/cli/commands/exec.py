@@ -104,6 +104,7 @@ def _line(event: ExecEvent) -> str:
         words = {
             "database_away": "The database is out of reach; waiting for it",
             "database_back": "The database is back",
+            "housekeeping": "The worker could not tidy up in the database",
             "stopping": "Stopping",
         }
         return words.get(event.kind, event.kind) + (f": {message}" if message else ".")
