@@ -4,6 +4,7 @@ Its rows are claimed with ``for update skip locked`` and ``id = any(array(…))`
 a batch. Its jobs are added by one insert each, or by COPY.
 """
 
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from bench.drivers import DRIVERS, Session
@@ -26,7 +27,7 @@ _FILL = "insert into bare (payload) select jsonb_build_object('n', n) from gener
 BULK = 10_000
 
 
-class Floor:
+class Floor(ABC):
     """``clients`` connections of one driver to the bare table."""
 
     name: ClassVar[str]
@@ -41,21 +42,20 @@ class Floor:
 
     async def open(self, depth: int) -> list[Step]:
         self._sessions = [await DRIVERS[self._driver](self._dsn) for _ in range(self._clients)]
-        first = self._sessions[0]
-        await first.run("truncate bare restart identity")
-        await first.run("checkpoint")
-        await self.fill(first, depth)
+        await self.fill(self._sessions[0], depth)
         return [self.step(session) for session in self._sessions]
 
     async def close(self) -> None:
         for session in self._sessions:
             await session.close()
 
-    async def fill(self, session: Session, depth: int) -> None:
-        """Nothing to prepare, unless rows are to be claimed."""
+    async def fill(self, session: Session, depth: int) -> None:  # noqa: ARG002  # inserts need no rows beforehand
+        await session.run("truncate bare restart identity")
+        await session.run("checkpoint")
 
+    @abstractmethod
     def step(self, session: Session) -> Step:
-        raise NotImplementedError
+        """The step that one session repeats."""
 
 
 class FloorClaims(Floor):
@@ -64,6 +64,7 @@ class FloorClaims(Floor):
     name = "claim and delete"
 
     async def fill(self, session: Session, depth: int) -> None:
+        await super().fill(session, depth)
         await session.run(_FILL, depth)
         await session.run("analyze bare")
 

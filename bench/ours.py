@@ -1,6 +1,7 @@
 """The same by Sluicegate's own calls: through the library's store with psycopg, or the bare SQL function with asyncpg."""
 
 import json
+from abc import ABC, abstractmethod
 from typing import Any
 
 from bench.drivers import DRIVERS, Psycopg, Session
@@ -44,7 +45,7 @@ async def empty_tables(session: Session, depth: int) -> None:
         await session.run("analyze sluicegate.job")
 
 
-class Ours:
+class Ours(ABC):
     """``clients`` connections of one driver."""
 
     def __init__(self, name: str, dsn: str, driver: str, clients: int, per_step: int) -> None:
@@ -67,8 +68,9 @@ class Ours:
     async def fill(self, session: Session, depth: int) -> None:  # noqa: ARG002  # enqueues need no jobs beforehand
         await empty_tables(session, 0)
 
+    @abstractmethod
     def step(self, session: Session) -> Step:
-        raise NotImplementedError
+        """The step that one session repeats."""
 
 
 class Claims(Ours):

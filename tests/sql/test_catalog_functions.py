@@ -98,6 +98,19 @@ def test_no_function_that_reads_the_clock_claims_to_be_immutable(functions: list
     assert [row["name"] for row in callers if row["volatile"] == "i"] == []
 
 
+def test_no_function_that_may_refuse_claims_to_be_immutable(functions: list[dict[str, Any]]) -> None:
+    """A planner may run an immutable function early, and would then raise for a row that nobody asked about."""
+    refusing = {"refuse"}
+    while True:
+        called = re.compile(rf"\bsluicegate\.({'|'.join(sorted(refusing))})\(")
+        more = {row["name"] for row in functions if called.search(row["body"])} - refusing
+        if not more:
+            break
+        refusing |= more
+    assert refusing >= {"refuse", "whole_number", "check_queue_name", "check_worker", "check_heartbeats", "enqueue"}
+    assert [row["name"] for row in functions if row["name"] in refusing and row["volatile"] == "i"] == []
+
+
 def test_ids_are_bigint_in_every_signature(functions: list[dict[str, Any]]) -> None:
     wrong = [
         (row["name"], name, kind)

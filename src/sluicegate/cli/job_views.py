@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from sluicegate.cli.output import local, shown_json, span
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from sluicegate.model import Attempt, JobDetail, JobRow
 
 HEADS = ("ID", "QUEUE", "STATE", "PRIO", "ATTEMPT", "KIND", "WHEN", "ABOUT")
@@ -28,9 +30,20 @@ def row(job: JobRow) -> tuple[str, ...]:
         str(job.priority),
         f"{job.attempt}/{job.max_attempts}",
         job.kind,
-        local(job.finished_at or job.claimed_at or job.run_at),
+        local(_when(job)),
         job.title or (job.error or "").partition("\n")[0][:100],
     )
+
+
+def _when(job: JobRow) -> datetime | None:
+    """The time that matters in the job's state: a job that waits again keeps the time of its last claim."""
+    match job.state:
+        case "scheduled" | "pending":
+            return job.run_at
+        case "claimed":
+            return job.claimed_at
+        case _:
+            return job.finished_at
 
 
 def detail(found: JobDetail) -> list[str]:

@@ -10,6 +10,8 @@ from sluicegate.cli.output import Output, Told, amended, count, encoded, write
 from sluicegate.errors import SluicegateError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from sluicegate.model import EnqueuedMany
 
 
@@ -17,12 +19,13 @@ class Receipt:
     """Counts what is enqueued. In JSON the answer is written as it grows, so that a million jobs need no memory.
 
     Use it around the work: an error that passes through it is amended with what is enqueued and how to go on, and in
-    JSON stands beside the jobs that were enqueued before it.
+    JSON stands beside the jobs that were enqueued before it. ``delayed_to`` is what --delay came to.
     """
 
-    def __init__(self, output: Output, request_id: str) -> None:
+    def __init__(self, output: Output, request_id: str, delayed_to: datetime | None) -> None:
         self._output = output
-        self._request_id = request_id
+        self.request_id = request_id
+        self._delayed_to = delayed_to
         self._jobs = self._existing = 0
         self._ids: list[int] = []
         self._replayed = False
@@ -66,7 +69,7 @@ class Receipt:
     def _explain(self, error: SluicegateError) -> None:
         if not self._jobs:
             raise amended(error, message=f"{error.message} Nothing was enqueued.") from error
-        go_on = f"Then repeat the command with --request-id {self._request_id}: what is enqueued is not enqueued again."
+        go_on = f"Then repeat the command with {self._same()}: what is enqueued is not enqueued again."
         explained = amended(
             error,
             message=f"{error.message} Before that, {self._sentence()}.",
@@ -76,6 +79,11 @@ class Receipt:
             write(f'], {self._flag()}, "error": {encoded(explained.to_dict())}}}')
             raise Told(explained) from error
         raise explained from error
+
+    def _same(self) -> str:
+        if self._delayed_to is None:
+            return f"--request-id {self.request_id}"
+        return f"--request-id {self.request_id}, and --run-at {self._delayed_to.isoformat()} instead of --delay"
 
     def _open(self) -> str:
         return "" if self._jobs else '{"jobs": ['

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import time
 from dataclasses import replace
@@ -174,8 +175,8 @@ class Lifecycle:
             now = "without a TCP port" if self._cluster.port is None else f"on TCP port {self._cluster.port}"
             raise EmbeddedError(
                 f"The private PostgreSQL in {self._cluster.data.path} already runs {now}, and commands are using it.",
-                next_step="End these commands (`python -m sluicegate.embedded status` lists them) and ask for the port "
-                "again.",
+                next_step="End these commands (`python -m sluicegate.embedded status "
+                f"{shlex.quote(str(self._cluster.data.path))}` lists them) and ask for the port again.",
             )
         before = self._cluster
         try:

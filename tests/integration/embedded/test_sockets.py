@@ -1,6 +1,7 @@
 """The private PostgreSQL's sockets: where they are, who gets at them, and what may be said to the supervisor."""
 
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -56,6 +57,7 @@ def test_a_port_is_opened_later_only_when_nobody_is_disturbed(me: User, copied: 
     port = free_port()
     said = me.attach(data, port=port).refused()
     assert "already runs without a TCP port, and commands are using it" in said
+    assert f"`python -m sluicegate.embedded status {shlex.quote(str(data))}` lists them" in said
     first.leave()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         busy = taken.getsockname()[1]

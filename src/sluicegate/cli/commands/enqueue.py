@@ -80,7 +80,9 @@ def run(
     backoff_max: Annotated[float | None, seconds("backoff.max_seconds", "The longest wait; 900 unless given.")] = None,
     request_id: Annotated[
         str | None,
-        Parameter(help="Repeating an enqueue under the same id within 24 hours adds nothing and answers the same."),
+        Parameter(
+            help="Repeating an enqueue under the same id within 24 hours adds nothing and answers the same; not with --delay."
+        ),
     ] = None,
     common: Common = Common(),
 ) -> None:
@@ -101,13 +103,11 @@ def run(
 
     sources = [path for path in (from_lines, from_) if path is not None]
     _check_forms(payload, sources, as_jobs=as_jobs, from_=from_, dedup_key=dedup_key, run_at=run_at, delay=delay)
+    _check_repeatable(request_id, delay)
     backoff = None
     if backoff_base is not None or backoff_max is not None:
-        default = Backoff()
-        backoff = Backoff(
-            default.base_seconds if backoff_base is None else backoff_base,
-            max(default.max_seconds, backoff_base or 0) if backoff_max is None else backoff_max,
-        )
+        base = Backoff().base_seconds if backoff_base is None else backoff_base
+        backoff = Backoff(base, backoff_max)
     job = NewJob(
         queue,
         None if payload is None else json_argument(payload, "payload"),
@@ -133,7 +133,9 @@ def run(
             bulk.check(source, of_line(job))
             source.seek(start)
         with connected(common) as client:
-            _many(client, source, of_line(_delayed(client, job, delay)), request_id or uuid4().hex, output)
+            delayed = _delayed(client, job, delay)
+            receipt = Receipt(output, request_id or uuid4().hex, None if delay is None else delayed.run_at)
+            _many(client, source, of_line(delayed), receipt)
 
 
 def _check_forms(
@@ -162,6 +164,15 @@ def _check_forms(
         )
     if run_at is not None and delay is not None:
         raise InvalidArgument("--run-at and --delay exclude each other.", field="delay", next_step="Give one of them.")
+
+
+def _check_repeatable(request_id: str | None, delay: float | None) -> None:
+    if request_id is not None and delay is not None:
+        raise InvalidArgument(
+            "--delay counts from each start of the command, so under one --request-id a repeat would not be the same job.",
+            field="delay",
+            next_step="Use --run-at with the time itself, e.g. 2030-01-31T09:30:00+01:00.",
+        )
 
 
 def _delayed(client: SyncClient, job: NewJob, delay: float | None) -> NewJob:
@@ -195,11 +206,11 @@ def _one(client: SyncClient, job: NewJob, request_id: str | None, output: Output
     output.answer(enqueued.to_dict(), line)
 
 
-def _many(client: SyncClient, source: BinaryIO, make: bulk.MakeJob, request_id: str, output: Output) -> None:
-    with Receipt(output, request_id) as receipt:
+def _many(client: SyncClient, source: BinaryIO, make: bulk.MakeJob, receipt: Receipt) -> None:
+    with receipt:
         for at, chunk in enumerate(bulk.chunks(source, make)):
             with bulk.naming_lines(chunk):
-                receipt.add(client.enqueue_many(chunk.jobs, request_id=f"{request_id}/{at}"))
+                receipt.add(client.enqueue_many(chunk.jobs, request_id=f"{receipt.request_id}/{at}"))
             receipt.reached(chunk.end)
 
 

@@ -15,7 +15,7 @@ def run(
     /,
     *,
     attempts: Annotated[
-        int, whole("attempts_limit", "How many attempts to show, newest first: 1 to 50, 20 unless given.")
+        int, whole("attempts_limit", "How many attempts to show, newest first: 0 to 50, 20 unless given.")
     ] = 20,
     common: Common = Common(),
 ) -> None:

@@ -27,8 +27,8 @@ def run(
 ) -> None:
     """Give a job back unfinished, for others to take.
 
-    The attempt stays spent unless --not-started is given, so at its last
-    attempt a released job is a dead letter.
+    The attempt stays spent unless --not-started is given. That never makes
+    a dead letter: a job released at its last attempt waits for another.
 
     sluicegate release 17 --token-file claim.json --not-started
     """
