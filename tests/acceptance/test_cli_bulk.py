@@ -1,6 +1,7 @@
 """Many jobs at once: ``enqueue --from-lines`` and ``--from``."""
 
 import json
+import re
 import subprocess
 from typing import Any
 
@@ -132,6 +133,21 @@ def test_a_bad_line_in_a_pipe_says_what_is_enqueued_and_repeating_enqueues_nothi
     assert [job["id"] for job in answer["jobs"]] == list(range(1, 10_003))
 
 
+def test_what_was_delayed_is_repeated_for_the_same_time(cli: Cli) -> None:
+    good = "1\n" * 10_000
+    process = start(cli, "--delay", "3600")
+    _, err = process.communicate((good + "nope\n").encode())
+    recipe = re.search(r"with --request-id (\w+), and --run-at (\S+) instead of --delay:", err.decode())
+    assert process.returncode == 2
+    assert recipe, err
+    options = ("--request-id", recipe[1], "--run-at", recipe[2])
+    answer = cli("enqueue", "reviews", "--from", "-", *options, "--json", stdin=good + "2\n").json
+    assert answer["replayed"] is True
+    assert [job["id"] for job in answer["jobs"]] == list(range(1, 10_002))
+    first, last = (cli("job", str(job), "--json").json["job"]["run_at"] for job in (1, 10_001))
+    assert first == last
+
+
 def test_in_json_the_jobs_enqueued_before_an_error_stand_beside_it(cli: Cli) -> None:
     process = start(cli, "--json")
     out, err = process.communicate(b"1\n" * 10_000 + b"nope\n")
@@ -152,7 +168,11 @@ def test_there_is_one_source_of_payloads(cli_without_database: Cli) -> None:
         (("--from-lines", "nowhere.txt"), "from"),
         (("--from-lines", "."), "from"),
         (("1", "--delay", "1", "--run-at", "2030-01-01T00:00:00Z"), "delay"),
+        (("1", "--delay", "1", "--request-id", "r"), "delay"),
+        (("--from", "-", "--delay", "1", "--request-id", "r"), "delay"),
     ]
     for arguments, field in wrong:
         error = cli("enqueue", "reviews", *arguments, "--json", status=2).error
         assert (error["code"], error["field"]) == ("invalid_argument", field), arguments
+    delayed = cli("enqueue", "q", "1", "--delay", "1", "--request-id", "r", "--json", status=2).error
+    assert "--run-at" in delayed["next_step"]

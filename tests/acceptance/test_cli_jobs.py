@@ -29,7 +29,7 @@ def test_a_job_is_enqueued_with_everything_it_can_have(cli: Cli) -> None:
         "dedup_key": "pr-17",
         "parent_id": parent,
         "max_attempts": 3,
-        "backoff": {"base_seconds": 0.5, "max_seconds": 900},
+        "backoff": {"base_seconds": 0.5},
     }
     assert {name: job[name] for name in wanted} == wanted
 
@@ -85,6 +85,28 @@ def test_a_list_for_people_has_a_line_a_job_and_obeys_no_control_character(cli: 
     assert len(lines) == 3
     assert "\\u001b[2Jgone\\u0007" in lines[2]
     assert "There are no such jobs." in cli("jobs", "--state", "failed").out
+
+
+def test_the_time_in_a_list_is_the_one_that_matters_in_the_jobs_state(
+    cli: Cli, claimed: Callable[..., Any], dsn: str
+) -> None:
+    def shown() -> str:
+        return cli("jobs", env={"TZ": "UTC"}).out
+
+    freeze_clock(dsn, datetime(2031, 5, 1, 12, 0, tzinfo=UTC))
+    claim = claimed()
+    token = {"SLUICEGATE_LEASE_TOKEN": claim["lease_token"]}
+    assert "2031-05-01 12:00" in shown()
+    freeze_clock(dsn, datetime(2031, 5, 1, 12, 1, tzinfo=UTC))
+    cli("fail", str(claim["job"]["id"]), "--retry-in", "7200", env=token)
+    assert "2031-05-01 14:01" in shown()
+    freeze_clock(dsn, datetime(2031, 5, 1, 15, 0, tzinfo=UTC))
+    assert "2031-05-01 14:01" in shown()
+    claim = cli("claim", "reviews", "--json").json["claims"][0]
+    assert "2031-05-01 15:00" in shown()
+    freeze_clock(dsn, datetime(2031, 5, 1, 15, 2, tzinfo=UTC))
+    cli("complete", str(claim["job"]["id"]), env={"SLUICEGATE_LEASE_TOKEN": claim["lease_token"]})
+    assert "2031-05-01 15:02" in shown()
 
 
 def test_watching_writes_a_line_for_every_job_that_is_new_or_has_changed(cli: Cli) -> None:
