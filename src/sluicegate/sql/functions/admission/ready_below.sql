@@ -5,15 +5,17 @@ create or replace function sluicegate.ready_below(p_job_ids bigint[]) returns vo
 language plpgsql
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_hint record;
 begin
     for v_hint in
         select distinct c.queue_id, c.class
-        from sluicegate.ready_cursor c
-        join sluicegate.job j on j.queue_id = c.queue_id and j.class = c.class and j.state = 'pending'
-        where j.id = any (p_job_ids) and (j.priority, j.run_at, j.id) < (c.priority, c.run_at, c.id)
+        from unnest(p_job_ids) i
+        cross join lateral (select * from sluicegate.job j where j.id = i offset 0) j
+        join sluicegate.ready_cursor c on c.queue_id = j.queue_id and c.class = j.class
+        where j.state = 'pending' and (j.priority, j.run_at, j.id) < (c.priority, c.run_at, c.id)
             and c.looked_at > clock_timestamp() - interval '1 second'
         order by 1, 2
     loop
