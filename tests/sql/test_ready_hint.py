@@ -8,6 +8,8 @@ import pytest
 from tests.sql.conftest import OpenSql
 from tests.sql.verbs import Sql, check_ledger
 
+AGED = ("ready", "ready_from", "ready_below", "insert_jobs", "enqueue", "candidates")
+
 
 @pytest.fixture(autouse=True)
 def hints_last(sql: Sql) -> None:
@@ -170,6 +172,25 @@ def test_due_scheduled_jobs_are_found_whatever_the_hint_says(sql: Sql) -> None:
     sql.do("update sluicegate.job set state = 'scheduled' where id = %s", due)
     plant(sql, jobs[2])
     assert taken(sql) == [due]
+
+
+def test_a_lapsed_job_before_the_hint_of_the_leases_is_not_called_empty_and_is_found_when_the_hint_is_old(
+    sql: Sql,
+) -> None:
+    job, later = sql.enqueue_many([{"queue": "q"}] * 2)
+    claims = sql.take(n=2)
+    sql.do(
+        "insert into sluicegate.ready_cursor select id, 'lapsed', 0, clock_timestamp(), 0, clock_timestamp() from sluicegate.queue"
+    )
+    sql.lapse(job)
+    response = sql.claim()
+    assert (response["claims"], response["empty"]) == ([], False)
+    sql.do("update sluicegate.job set lease_expires_at = clock_timestamp() where id = %s", later)
+    assert taken(sql, n=5) == [later], "what lapses after the hint is seen at once"
+    sql.do("update sluicegate.ready_cursor set looked_at = clock_timestamp() - interval '61 minutes'")
+    assert taken(sql) == [job]
+    assert sql.complete(claims[0])["status"] == "conflict"
+    check_ledger(sql)
 
 
 def hint(sql: Sql) -> Any:
