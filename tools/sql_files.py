@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SQL = ROOT / "src" / "sluicegate" / "sql"
 LONGEST_HEADER = 5
 # The parser knows no catalog, so a variable or parameter of one of our row types is checked as a record.
-ROW_TYPE = re.compile(r"(\b[vp]_\w+\s+)sluicegate\.\w+(?:%rowtype)?(?=\s*(?:;|:=|,|\)))")
+ROW_TYPE = re.compile(r"(\b(?:[vp]_\w+|returns)\s+)sluicegate\.\w+(?:%rowtype)?(?=\s*(?:;|:=|,|\)|\n))")
+ROW_TYPES = re.compile(r"(\bv_\w+\s+)sluicegate\.\w+\[\](?=\s*(?:;|:=))")
 GRANTS = re.compile(
     r"^-- grants: (none|(worker|producer|reader|admin)(, (worker|producer|reader|admin))*)$", re.MULTILINE
 )
@@ -37,7 +38,7 @@ def syntax_faults(text: str) -> Iterator[str]:
                 parse_sql(_body(statement))
             elif isinstance(statement, ast.DoStmt):
                 parse_plpgsql(_do_as_function(statement))
-        parse_plpgsql(ROW_TYPE.sub(r"\1record", text))
+        parse_plpgsql(ROW_TYPES.sub(r"\1jsonb[]", ROW_TYPE.sub(r"\1record", text)))
     except ParseError as error:
         yield str(error)
 

@@ -30,6 +30,7 @@ OTHER_CLOCKS = {
     "clock": "it is the clock",
     "ready_looked": "writes when it looked",
     "lapsed_looked": "writes when it looked",
+    "limit_fields": "names the zone localtime, to refuse it",
 }
 TIME = re.compile(
     r"\b(clock_timestamp|now|statement_timestamp|transaction_timestamp|timeofday)\s*\("

@@ -18,6 +18,8 @@ declare
     v_finished json := '[]';
     v_late integer[] := '{}';
     v_ord integer;
+    v_freed bigint[] := '{}';
+    v_held boolean := false;
     v_code text;
     v_message text;
     v_field text;
@@ -33,7 +35,7 @@ begin
             'Send [{"job_id": 1, "lease_token": "…", "outcome": "completed"}].');
     end if;
     if v_finishes = '[]' and jsonb_array_length(p_requests) = 1 then
-        return json_build_object('responses', json_build_array(sluicegate.claim_request(p_requests -> 0, p_worker)),
+        return json_build_object('responses', json_build_array(sluicegate.claim_request(p_requests -> 0, p_worker, '{}', false)),
             'finished', '[]'::json, 'server_time', sluicegate.clock())::jsonb;
     end if;
 
@@ -42,6 +44,7 @@ begin
     end if;
     if v_finishes <> '[]' then
         v_finished := sluicegate.finish(v_finishes);
+        v_freed := array(select (f ->> 'job_id')::bigint from json_array_elements(v_finished) f where f ->> 'status' = 'ok');
     end if;
     for v_request, v_ord in select r, ord from jsonb_array_elements(p_requests) with ordinality as x(r, ord) loop
         begin
@@ -49,7 +52,10 @@ begin
                 perform sluicegate.refuse('55P03', null, 'Another call with this request_id, or on its jobs, is still running.',
                     'Repeat the request after a short wait.');
             end if;
-            v_response := sluicegate.claim_request(v_request, p_worker);
+            v_response := sluicegate.claim_request(v_request, p_worker, v_freed, v_held);
+            -- Claims on governed queues hold lanes until the commit: the next request waits for none.
+            v_held := v_held or exists (
+                select from json_array_elements(v_response -> 'claims') c where c ->> 'admission' is not null);
         exception
             -- Also a statement_timeout: what was finished above stands.
             when query_canceled or others then

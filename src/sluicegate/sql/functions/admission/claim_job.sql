@@ -1,5 +1,5 @@
 -- Claims one job by its id: pending, due, or lapsed with attempts left. Waits for the job's row, since it holds nothing
--- else. Answers ok with the claim, conflict or not_found. Raises SG001, SG002, SG003, SG004.
+-- else. Answers ok with the claim, conflict, deferred, busy or not_found. Raises SG001, SG002, SG003, SG004.
 -- grants: worker
 create or replace function sluicegate.claim_job(
     p_job_id bigint, p_lease_seconds integer default null, p_worker text default null, p_request_id text default null,
@@ -20,6 +20,8 @@ declare
     v_job sluicegate.job;
     v_claims json;
     v_why text;
+    v_admitted record;
+    v_deferral jsonb;
 begin
     perform sluicegate.begin_claim();
     perform sluicegate.check_worker(p_worker);
@@ -56,7 +58,22 @@ begin
         return jsonb_build_object('job_id', p_job_id, 'status', 'conflict', 'state', v_job.state,
             'message', format('Job %s cannot be claimed: %s.', p_job_id, v_why));
     end if;
-    v_claims := sluicegate.open_claims(array[p_job_id], v_now, v_lease, p_worker);
+    if (select q.governed from sluicegate.queue q where q.id = v_job.queue_id) then
+        v_admitted := sluicegate.admit(v_job.queue_id, array[p_job_id], v_job.lane, false);
+        if cardinality(v_admitted.ids) = 0 then
+            v_deferral := case when v_admitted.state <> 'busy' then sluicegate.deferral(v_job.queue_id, v_now) end;
+            return jsonb_build_object('job_id', p_job_id, 'state', v_job.state, 'deferred', v_deferral)
+                || case
+                    when v_deferral is null then jsonb_build_object('status', 'busy', 'message', format(
+                        'Job %s could not be decided just now: others hold its queue. Ask again in a moment.', p_job_id))
+                    else jsonb_build_object('status', 'deferred', 'message', format(
+                        'Job %s is deferred: %s.', p_job_id, replace(v_deferral ->> 'reason', '_', ' ')))
+                end;
+        end if;
+        v_claims := sluicegate.open_claims(v_admitted.ids, array[v_admitted.at], v_admitted.lanes, v_lease, p_worker);
+    else
+        v_claims := sluicegate.open_claims(array[p_job_id], array[sluicegate.clock()], array[null::smallint], v_lease, p_worker);
+    end if;
     if p_request_id is not null then
         perform sluicegate.request_keep(v_scope_id, p_request_id, 'claim_job', v_body,
             jsonb_build_array(jsonb_build_object('job_id', p_job_id, 'attempt_id', v_claims -> 0 -> 'attempt_id')));

@@ -1,6 +1,6 @@
 -- The claim object of each job, the same from SQL to every face, in the order of p_ids.
 -- grants: none
-create or replace function sluicegate.claim_objects(p_ids bigint[], p_tokens text[]) returns json
+create or replace function sluicegate.claim_objects(p_ids bigint[], p_tokens text[], p_admissions jsonb default null) returns json
 language plpgsql stable
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
@@ -30,7 +30,7 @@ begin
                         limit 5
                     ) a
                 ) end as prior_attempts,
-                i.token as lease_token, j.lease_expires_at, null as account, null as admission
+                i.token as lease_token, j.lease_expires_at, null as account, p_admissions -> j.queue_id::text as admission
             from unnest(p_ids, p_tokens) with ordinality as i(id, token, ord)
             cross join lateral (select * from sluicegate.job j where j.id = i.id offset 0) j
             order by i.ord

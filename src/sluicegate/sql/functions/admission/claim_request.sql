@@ -1,8 +1,9 @@
--- One request of a claim: takes up to n jobs of its queues, or says that nothing is claimable (empty), or that
--- peers hold what is (neither claims nor empty: ask again). A repeated request_id opens nothing more.
--- Locks candidates with SKIP LOCKED. Raises SG001, SG002, SG003.
+-- One request of a claim: takes up to n jobs of its queues; or names the closed ones (deferred); or says that nothing is claimable
+-- (empty), or that peers are in the way (none of the three: ask again). A repeated request_id opens nothing more.
+-- Locks candidates with SKIP LOCKED, then lanes, one queue after the other; p_held says that the transaction holds lanes
+-- already, so that it waits for none. Raises SG001, SG002, SG003.
 -- grants: none
-create or replace function sluicegate.claim_request(p_request jsonb, p_worker text) returns json
+create or replace function sluicegate.claim_request(p_request jsonb, p_worker text, p_freed bigint[], p_held boolean) returns json
 language plpgsql
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
@@ -14,11 +15,17 @@ declare
     v_n integer;
     v_lease integer;
     v_now timestamptz;
-    v_queues bigint[];
-    v_ids bigint[];
-    v_claims json := '[]';
+    v_queue record;
+    v_known integer := 0;
+    v_open bigint[] := '{}';
+    v_closed bigint[] := '{}';
+    v_taken record;
+    v_claims json[] := '{}';
+    v_count integer := 0;
+    v_deferred jsonb := '[]';
     v_kept jsonb;
-    v_empty boolean := false;
+    v_busy boolean := false;
+    v_held boolean := p_held;
     v_field text;
 begin
     if jsonb_typeof(p_request) <> 'object' or p_request - '{scope,queues,n,lease_seconds,request_id}'::text[] <> '{}' then
@@ -48,29 +55,66 @@ begin
     end if;
 
     v_now := sluicegate.clock();
-    select array_agg(q.id order by q.id) into v_queues
-    from sluicegate.queue q
-    where q.scope_id = v_scope_id
-        and q.name = any (array(select jsonb_array_elements_text(p_request -> 'queues')));
-    if cardinality(v_queues) is distinct from jsonb_array_length(p_request -> 'queues') then
+    for v_queue in
+        select q.id, q.governed from sluicegate.queue q
+        where q.scope_id = v_scope_id and q.name = any (array(select jsonb_array_elements_text(p_request -> 'queues')))
+        order by q.id
+    loop
+        v_known := v_known + 1;
+        if v_queue.governed and sluicegate.looks_closed(v_queue.id, v_now)
+            and sluicegate.verdict(v_queue.id) ->> 'state' = 'deferred'
+        then
+            v_closed := v_closed || v_queue.id;
+        else
+            v_open := v_open || v_queue.id;
+        end if;
+    end loop;
+    if v_known <> jsonb_array_length(p_request -> 'queues') then
         -- A name that no queue has may be one that no queue can have.
         perform sluicegate.check_queue_name(case when jsonb_typeof(e) = 'string' then e #>> '{}' end, 'queues')
         from jsonb_array_elements(p_request -> 'queues') e;
     end if;
-    v_ids := sluicegate.candidates(v_queues, '{mid}', v_n, v_now);
-    if cardinality(v_ids) > 0 then
-        v_claims := sluicegate.open_claims(v_ids, v_now, v_lease, p_worker);
-    else
-        v_empty := not sluicegate.claimable(v_queues, '{mid}', v_now);
+
+    -- Another round only when a queue turned out to be closed: it leaves, and the others get its place.
+    while cardinality(v_open) > 0 and v_count < v_n loop
+        v_taken := sluicegate.take(v_open, v_n - v_count, v_now, p_freed, v_held);
+        if cardinality(v_taken.ids) > 0 then
+            v_claims := v_claims || sluicegate.open_claims(v_taken.ids, v_taken.at, v_taken.lanes, v_lease, p_worker);
+            v_count := v_count + cardinality(v_taken.ids);
+        end if;
+        v_held := v_taken.held;
+        v_busy := v_busy or cardinality(v_taken.busy) > 0;
+        v_closed := v_closed || v_taken.closed;
+        exit when cardinality(v_taken.closed) + cardinality(v_taken.busy) = 0;
+        v_open := array(select o from unnest(v_open) o where o <> all (v_taken.closed || v_taken.busy));
+    end loop;
+
+    if v_count < v_n then
+        for v_queue in select c as id, sluicegate.deferral(c, v_now) as entry from unnest(v_closed) c loop
+            if v_queue.entry is null then
+                -- It has opened meanwhile, or nothing waits in it.
+                v_open := v_open || v_queue.id;
+            else
+                v_deferred := v_deferred || v_queue.entry;
+            end if;
+        end loop;
+    end if;
+    if v_count = 0 and not v_busy then
+        v_busy := sluicegate.claimable(v_open, '{mid}', v_now);
     end if;
     -- Nothing taken is nothing to repeat: the same request_id looks again.
-    if v_request_id is not null and cardinality(v_ids) > 0 then
+    if v_request_id is not null and v_count > 0 then
         perform sluicegate.request_keep(v_scope_id, v_request_id, 'claim', p_request, (
-            select coalesce(jsonb_agg(jsonb_build_object('job_id', c -> 'job' -> 'id', 'attempt_id', c -> 'attempt_id')), '[]')
-            from json_array_elements(v_claims) c
+            select jsonb_agg(jsonb_build_object('job_id', c -> 'job' -> 'id', 'attempt_id', c -> 'attempt_id'))
+            from unnest(v_claims) part cross join json_array_elements(part) c
         ));
     end if;
-    return json_build_object('claims', v_claims, 'deferred', '[]'::json, 'empty', v_empty,
-        'gone', '[]'::json, 'replayed', false, 'error', null);
+    return json_build_object(
+        'claims', case cardinality(v_claims)
+            when 0 then '[]'::json
+            when 1 then v_claims[1]
+            else (select json_agg(c) from unnest(v_claims) part cross join json_array_elements(part) c)
+        end,
+        'deferred', v_deferred, 'empty', v_count = 0 and not v_busy, 'gone', '[]'::json, 'replayed', false, 'error', null);
 end
 $$;

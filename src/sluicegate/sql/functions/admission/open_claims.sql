@@ -1,8 +1,10 @@
--- Claims jobs that the caller has locked, lapsed ones first: job, attempt and lease in one statement, with a token each, made
--- from one secret of the call. A lapsed attempt that is taken over ends here. Answers the claims in the order of p_ids.
+-- Claims jobs that the caller has locked, and charged where governed, lapsed ones first: job, attempt and lease in one statement,
+-- with a token each, made from one secret of the call. p_at and p_lanes are each job's decision instant and lane (null
+-- without a policy). A lapsed attempt that is taken over ends here. Answers the claims in the order of p_ids.
 -- grants: none
-create or replace function sluicegate.open_claims(p_ids bigint[], p_now timestamptz, p_lease_seconds integer, p_worker text)
-returns json
+create or replace function sluicegate.open_claims(
+    p_ids bigint[], p_at timestamptz[], p_lanes smallint[], p_lease_seconds integer, p_worker text
+) returns json
 language plpgsql
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
@@ -13,10 +15,11 @@ as $$
 declare
     v_secret text := gen_random_uuid()::text || gen_random_uuid()::text;
     v_tokens text[];
+    v_governed bigint[];
 begin
     if (select j.state from sluicegate.job j where j.id = p_ids[1]) = 'claimed' then
         insert into sluicegate.attempt_end (attempt_id, job_id, ended_at, outcome, disposition, error, lease_token_hash)
-        select j.attempt_id, j.id, p_now, 'lease_expired', 'requeued',
+        select j.attempt_id, j.id, p_at[1], 'lease_expired', 'requeued',
             format('The lease ran out at %s without a heartbeat.', to_char(j.lease_expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"')),
             j.lease_token_hash
         from unnest(p_ids) i cross join lateral (select * from sluicegate.job j where j.id = i offset 0) j
@@ -24,22 +27,26 @@ begin
     end if;
 
     with picked as materialized (
-        select i.id, i.ord, encode(sha256(convert_to(v_secret || i.id, 'UTF8')), 'hex') as token
-        from unnest(p_ids) with ordinality as i(id, ord)
+        select i.id, i.at, i.lane, i.ord, encode(sha256(convert_to(v_secret || i.id, 'UTF8')), 'hex') as token
+        from unnest(p_ids, p_at, p_lanes) with ordinality as i(id, at, lane, ord)
     ), taken as (
         update sluicegate.job j
-        set state = 'claimed', attempt = least(j.attempt + 1, j.max_attempts), attempts_total = j.attempts_total + 1,
+        set state = 'claimed', attempt = least(j.attempt + 1, j.max_attempts), attempts_total = j.attempts_total + 1, lane = p.lane,
             attempt_id = nextval('sluicegate.attempt_id_seq'), worker = p_worker, lease_seconds = p_lease_seconds,
-            lease_expires_at = p_now + make_interval(secs => p_lease_seconds),
-            lease_token_hash = sha256(convert_to(p.token, 'UTF8')), claimed_at = p_now
+            lease_expires_at = p.at + make_interval(secs => p_lease_seconds),
+            lease_token_hash = sha256(convert_to(p.token, 'UTF8')), claimed_at = p.at
         from picked p
         where j.id = p.id
-        returning j.id, j.queue_id, j.attempt_id, j.attempts_total, j.attempt, p.ord, p.token
+        returning j.id, j.queue_id, j.attempt_id, j.attempts_total, j.attempt, j.lane, p.at, p.ord, p.token
     ), opened as (
         insert into sluicegate.attempt (id, job_id, queue_id, seq, attempt, opened_at, worker)
-        select t.attempt_id, t.id, t.queue_id, t.attempts_total, t.attempt, p_now, p_worker from taken t
+        select t.attempt_id, t.id, t.queue_id, t.attempts_total, t.attempt, t.at, p_worker from taken t
     )
-    select array_agg(t.token order by t.ord) into v_tokens from taken t;
-    return sluicegate.claim_objects(p_ids, v_tokens);
+    select array_agg(t.token order by t.ord), array_agg(distinct t.queue_id) filter (where t.lane is not null)
+    into v_tokens, v_governed
+    from taken t;
+    return sluicegate.claim_objects(p_ids, v_tokens, case when v_governed is not null then (
+        select jsonb_object_agg(g::text, sluicegate.admission_object(g)) from unnest(v_governed) g
+    ) end);
 end
 $$;

@@ -1,0 +1,42 @@
+-- Each window limit of a queue as a gate: its number, what was charged less what was forgiven, and the boundary at which it opens.
+-- The current window is the lanes' own where they are ahead: windows never go back. A limit of 0 is a pause. Takes no lock.
+-- Raises whatever an unknown zone raises.
+-- grants: none
+create or replace function sluicegate.gate_windows(
+    p_queue_id bigint, p_now timestamptz, out gate text, out period text, out mode text, out capacity integer, out used bigint,
+    out closed boolean, out reason text, out starts timestamptz, out until timestamptz, out exact boolean
+) returns setof record
+language plpgsql stable
+set search_path = sluicegate, pg_temp
+set enable_seqscan = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+begin
+    return query
+    with charged as (
+        select x.window_id, x.starts, max(x.ends) as ends, sum(x.used - x.forgiven)::bigint as used
+        from sluicegate.lane a cross join lateral unnest(a.windows, a.starts, a.ends, a.used, a.forgiven)
+            as x(window_id, starts, ends, used, forgiven)
+        where a.queue_id = p_queue_id
+        group by x.window_id, x.starts
+    )
+    select 'window', b.period::text, l.mode::text, l.max_claims, c.used, l.mode = 'enforce' and c.used >= l.max_claims,
+        case when l.max_claims = 0 then 'paused' else 'window_exhausted' end,
+        c.starts, case when l.max_claims > 0 then c.ends end, l.max_claims > 0
+    from sluicegate.policy_limit l
+    join sluicegate.budget_window b on b.id = l.window_id
+    cross join lateral sluicegate.window_at(b.period, b.tz, b.starts_at, b.origin, p_now) w
+    cross join lateral (
+        select d.starts, d.ends, d.used
+        from (
+            select w.starts, w.ends, 0::bigint as used
+            union all
+            select h.starts, h.ends, h.used from charged h where h.window_id = l.window_id
+        ) d
+        order by d.starts desc, d.used desc
+        limit 1
+    ) c
+    where l.queue_id = p_queue_id;
+end
+$$;

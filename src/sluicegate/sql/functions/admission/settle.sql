@@ -1,0 +1,114 @@
+-- Deals the shares of every limit anew over a queue's lanes. The caller has locked all of them, so nobody is mid-claim. p_charged
+-- are the lanes of claims being admitted now, p_added those in which they are new, p_more how many were not in flight. After it the
+-- shares of a window sum to its limit and the caps to what is free; in debt no lane has room (caps 0, shares at most
+-- what is used). Both splits are even and start at p_first, so what is free in all limits is free in some lane.
+-- grants: none
+create or replace function sluicegate.settle(
+    p_queue_id bigint, p_now timestamptz, p_first integer default 0,
+    p_charged smallint[] default '{}', p_added smallint[] default '{}', p_more integer default 0
+) returns void
+language plpgsql
+set search_path = sluicegate, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_policy sluicegate.policy;
+    v_limits record;
+    v_lanes sluicegate.lane[];
+    v_lane sluicegate.lane;
+    v_claimed integer[];
+    v_free integer;
+    v_total integer;
+    v_forgiven integer;
+    v_left integer;
+    v_sum integer;
+    v_n integer;
+    v_at integer;
+    v_part integer;
+begin
+    select p.* into strict v_policy from sluicegate.policy p where p.queue_id = p_queue_id;
+    select array_agg(l.window_id order by l.window_id) as windows, array_agg(l.max_claims order by l.window_id) as most,
+        array_agg(l.mode = 'enforce' order by l.window_id) as enforced, array_agg(w.starts order by l.window_id) as starts,
+        array_agg(w.ends order by l.window_id) as ends
+    into v_limits
+    from sluicegate.policy_limit l
+    join sluicegate.budget_window b on b.id = l.window_id
+    cross join lateral sluicegate.window_at(b.period, b.tz, b.starts_at, b.origin, p_now) w
+    where l.queue_id = p_queue_id;
+
+    v_lanes := array(select l from sluicegate.lane l where l.queue_id = p_queue_id order by l.lane);
+    v_n := cardinality(v_lanes);
+    v_claimed := array(
+        select (select count(*) from sluicegate.job j
+            where j.queue_id = p_queue_id and j.lane = x.lane and j.state = 'claimed' and j.lane is not null)
+            + (select count(*) from unnest(p_added) a where a = x.lane)
+        from unnest(v_lanes) x
+        order by x.lane
+    );
+    select count(*) + p_more into v_total
+    from sluicegate.job j where j.queue_id = p_queue_id and j.state = 'claimed';
+    -- Claims without a lane, made before the policy, count in the total though no lane holds them.
+    v_free := v_policy.max_in_flight - v_total;
+
+    for i in 1 .. v_n loop
+        v_lane := sluicegate.lane_align(v_lanes[i], v_limits.windows, v_limits.starts, v_limits.ends, p_now);
+        v_lane.live := v_lane.lane < v_policy.lanes;
+        v_lane.is_open := not v_policy.opening;
+        v_lane.paused_until := case when v_policy.paused then coalesce(v_policy.paused_until, 'infinity') end;
+        v_at := (v_lane.lane - p_first % v_policy.lanes + v_policy.lanes) % v_policy.lanes;
+        v_lane.cap := case
+            when v_policy.max_in_flight is null or v_policy.in_flight_mode = 'shadow' then null
+            when v_free < 0 then 0
+            when v_lane.live then v_claimed[i] + v_free / v_policy.lanes + (v_at < v_free % v_policy.lanes)::integer
+            else v_claimed[i]
+        end;
+        v_part := (select count(*) from unnest(p_charged) c where c = v_lane.lane);
+        for k in 1 .. coalesce(cardinality(v_limits.windows), 0) loop
+            v_lane.used[k] := v_lane.used[k] + v_part;
+        end loop;
+        v_lanes[i] := v_lane;
+    end loop;
+
+    for k in 1 .. coalesce(cardinality(v_limits.windows), 0) loop
+        v_sum := (select sum(x.used[k]) from unnest(v_lanes) x);
+        v_forgiven := coalesce((
+            select f.amount from sluicegate.forgiven f where f.window_id = v_limits.windows[k] and f.starts = v_lanes[1].starts[k]), 0);
+        v_free := v_limits.most[k] - (v_sum - v_forgiven);
+        v_left := v_forgiven;
+        for i in 1 .. v_n loop
+            v_lane := v_lanes[i];
+            v_lane.forgiven[k] := least(v_left, v_lane.used[k]);
+            v_left := v_left - v_lane.forgiven[k];
+            v_at := (v_lane.lane - p_first % v_policy.lanes + v_policy.lanes) % v_policy.lanes;
+            v_part := v_lane.used[k] - v_lane.forgiven[k];
+            v_lane.shares[k] := case
+                when not v_limits.enforced[k] then null
+                when v_free < 0 then (v_part::bigint * v_limits.most[k] / (v_sum - v_forgiven))::integer
+                when v_lane.live then v_part + v_free / v_policy.lanes + (v_at < v_free % v_policy.lanes)::integer
+                else v_part
+            end;
+            v_lanes[i] := v_lane;
+        end loop;
+        -- In debt the rounded-down shares sum to a little under the limit: hand out the rest where it gives no room.
+        if v_free < 0 and v_limits.enforced[k] then
+            v_left := v_limits.most[k] - (select sum(x.shares[k]) from unnest(v_lanes) x);
+            for i in 1 .. v_n loop
+                exit when v_left = 0;
+                v_lane := v_lanes[i];
+                if v_lane.shares[k] < v_lane.used[k] - v_lane.forgiven[k] then
+                    v_lane.shares[k] := v_lane.shares[k] + 1;
+                    v_left := v_left - 1;
+                    v_lanes[i] := v_lane;
+                end if;
+            end loop;
+        end if;
+    end loop;
+
+    update sluicegate.lane l
+    set live = x.live, is_open = x.is_open, paused_until = x.paused_until, cap = x.cap, windows = x.windows,
+        shares = x.shares, used = x.used, forgiven = x.forgiven, starts = x.starts, ends = x.ends
+    from unnest(v_lanes) x
+    where l.queue_id = x.queue_id and l.lane = x.lane;
+end
+$$;

@@ -1,0 +1,67 @@
+-- Locks candidates of open queues and has each governed queue's policy admit its own: ids, with the lane and the decision instant of
+-- each, in the candidates' order. closed are queues whose policy took fewer than were at hand, busy those to ask again.
+-- governed is read after the candidates are locked: a first policy waits for whoever read false (open_lanes).
+-- grants: none
+create or replace function sluicegate.take(
+    p_queues bigint[], p_n integer, p_now timestamptz, p_freed bigint[], p_held boolean,
+    out ids bigint[], out lanes smallint[], out at timestamptz[], out closed bigint[], out busy bigint[], out held boolean
+)
+language plpgsql
+set search_path = sluicegate, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_candidates bigint[] := sluicegate.candidates(p_queues, '{mid}', p_n, p_now);
+    v_queue record;
+    v_admitted record;
+    v_lane smallint;
+    v_at timestamptz;
+begin
+    ids := '{}';
+    lanes := '{}';
+    at := '{}';
+    closed := '{}';
+    busy := '{}';
+    held := p_held;
+    for v_queue in
+        select q.id, q.governed, c.ids
+        from (
+            select j.queue_id, array_agg(j.id order by i.ord) as ids, min(i.ord) as first
+            from unnest(v_candidates) with ordinality as i(id, ord)
+            join sluicegate.job j on j.id = i.id and j.id = any (v_candidates)
+            group by j.queue_id
+        ) c
+        join sluicegate.queue q on q.id = c.queue_id
+        order by c.first
+    loop
+        if not v_queue.governed then
+            v_at := sluicegate.clock();
+            ids := ids || v_queue.ids;
+            lanes := lanes || array_fill(null::smallint, array[cardinality(v_queue.ids)]);
+            at := at || array_fill(v_at, array[cardinality(v_queue.ids)]);
+            continue;
+        end if;
+        select j.lane into v_lane from sluicegate.job j
+        where j.id = any (p_freed) and j.queue_id = v_queue.id and j.lane is not null limit 1;
+        v_admitted := sluicegate.admit(v_queue.id, v_queue.ids, v_lane, held);
+        if v_admitted.state = 'ok' then
+            ids := ids || v_admitted.ids;
+            lanes := lanes || v_admitted.lanes;
+            at := at || array_fill(v_admitted.at, array[cardinality(v_admitted.ids)]);
+            held := true;
+        end if;
+        if v_admitted.state = 'busy'
+            or (v_admitted.state = 'unavailable' and not (select q.governed from sluicegate.queue q where q.id = v_queue.id))
+        then
+            busy := busy || v_queue.id;
+        elsif cardinality(v_admitted.ids) < cardinality(v_queue.ids) then
+            closed := closed || v_queue.id;
+        end if;
+    end loop;
+    if cardinality(ids) > 1 then
+        select array_agg(x.id order by c.ord), array_agg(x.lane order by c.ord), array_agg(x.at order by c.ord) into ids, lanes, at
+        from unnest(ids, lanes, at) as x(id, lane, at) join unnest(v_candidates) with ordinality as c(id, ord) on c.id = x.id;
+    end if;
+end
+$$;

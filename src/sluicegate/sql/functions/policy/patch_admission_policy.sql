@@ -1,0 +1,22 @@
+-- Changes only the fields that p_patch names, null clearing one; limits are replaced as a whole. Otherwise set_admission_policy.
+-- Locks the queue's lanes in order. Raises SG001 naming the field, SG002, SG003, SG005.
+-- grants: admin
+create or replace function sluicegate.patch_admission_policy(
+    p_queue text, p_patch jsonb, p_reason text default null, p_revision bigint default null,
+    p_scope text default 'endpoint:default', p_actor text default null
+) returns jsonb
+language plpgsql security definer
+set search_path = sluicegate, pg_temp
+as $$
+declare
+    v_queue_id bigint := sluicegate.policy_queue(p_scope, p_queue, p_actor, 'set_admission_policy', true);
+    v_now jsonb;
+begin
+    if jsonb_typeof(p_patch) is distinct from 'object' then
+        perform sluicegate.refuse('SG001', 'policy', 'A policy is a JSON object.', 'Send {"max_in_flight": 4}.');
+    end if;
+    perform sluicegate.lock_policy(v_queue_id);
+    v_now := coalesce(sluicegate.policy_document(v_queue_id), '{}') - 'revision';
+    return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields(v_now || p_patch), 'set', p_reason, p_revision, p_actor);
+end
+$$;

@@ -1,0 +1,77 @@
+-- A policy as people write it, checked and made canonical for write_policy: numbers in range, zones that the database knows by exactly
+-- that name, starts that the period accepts. Raises SG001 naming the field.
+-- grants: none
+create or replace function sluicegate.policy_fields(p_policy jsonb) returns jsonb
+language plpgsql stable
+set search_path = sluicegate, pg_temp
+as $$
+declare
+    v_single boolean := p_policy ? 'max_claims_per_window' or p_policy ? 'window';
+    v_limits jsonb;
+    v_limit jsonb;
+    v_done jsonb := '[]';
+    v_at integer;
+    v_field text;
+    v_until timestamptz;
+begin
+    if jsonb_typeof(p_policy) is distinct from 'object' then
+        perform sluicegate.refuse('SG001', 'policy', 'A policy is a JSON object.', 'Send {"max_in_flight": 4}.');
+    end if;
+    select min(k) into v_field from jsonb_object_keys(p_policy) k where k <> all (
+        '{max_in_flight,in_flight_mode,limits,max_claims_per_window,window,mode,paused,paused_reason,paused_until,lanes}'::text[]);
+    if v_field is not null then
+        perform sluicegate.refuse('SG001', v_field, format('%s is not a field of a policy.', v_field),
+            'The fields are max_in_flight, in_flight_mode, limits, paused, paused_reason, paused_until and lanes.');
+    end if;
+    if v_single and jsonb_typeof(p_policy -> 'limits') = 'array' and p_policy -> 'limits' <> '[]' then
+        perform sluicegate.refuse('SG001', 'limits', 'A policy gives either limits, or one max_claims_per_window with its window.', 'Use limits.');
+    end if;
+    perform sluicegate.whole_number(p_policy -> 'max_in_flight', 'max_in_flight', 0, 10000, null);
+    perform sluicegate.whole_number(p_policy -> 'lanes', 'lanes', 1, 64, null);
+    if coalesce(p_policy ->> 'in_flight_mode', 'enforce') not in ('enforce', 'shadow') then
+        perform sluicegate.refuse('SG001', 'in_flight_mode', 'in_flight_mode is enforce or shadow.', 'Leave it out to enforce.');
+    end if;
+    if jsonb_typeof(p_policy -> 'paused') not in ('boolean', 'null') then
+        perform sluicegate.refuse('SG001', 'paused', 'paused is true or false.', 'Send a boolean.');
+    end if;
+    if octet_length(p_policy ->> 'paused_reason') > 1024 then
+        perform sluicegate.refuse('SG001', 'paused_reason', 'The reason is over 1,024 bytes long.', 'Shorten it.');
+    end if;
+    begin
+        v_until := (p_policy ->> 'paused_until')::timestamptz;
+        if v_until not between '0001-01-01 00:00:00+00' and '9999-12-31 23:59:59+00' then
+            raise data_exception;
+        end if;
+    exception
+        when data_exception then
+            perform sluicegate.refuse('SG001', 'paused_until', 'paused_until is not a usable time.', 'Send an ISO 8601 time with its zone.');
+    end;
+
+    v_limits := case
+        when v_single then jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('max_claims_per_window', p_policy -> 'max_claims_per_window',
+            'window', p_policy -> 'window', 'mode', p_policy -> 'mode')))
+        else coalesce(nullif(p_policy -> 'limits', 'null'), '[]')
+    end;
+    if v_limits = '[{}]' then
+        v_limits := '[]';
+    end if;
+    if jsonb_typeof(v_limits) <> 'array' or jsonb_array_length(v_limits) > 16 then
+        perform sluicegate.refuse('SG001', 'limits', 'limits is an array of at most 16 window limits.',
+            'Send [{"max_claims_per_window": 100, "window": {"period": "day", "tz": "UTC", "start": "00:00"}}].');
+    end if;
+    for v_limit, v_at in select e, ord - 1 from jsonb_array_elements(v_limits) with ordinality as x(e, ord) loop
+        v_done := v_done || jsonb_build_array(sluicegate.limit_fields(v_limit,
+            case when v_single or jsonb_array_length(v_limits) = 1 then '' else format('limits[%s].', v_at) end));
+    end loop;
+    if exists (select from jsonb_array_elements(v_done) e group by e -> 'period', e -> 'tz', e -> 'starts_at' having count(*) > 1) then
+        perform sluicegate.refuse('SG001', 'limits', 'Two limits have the same window.', 'Keep the tighter one.');
+    end if;
+    if v_done = '[]' and coalesce(p_policy -> 'max_in_flight', 'null') = 'null' and not coalesce((p_policy ->> 'paused')::boolean, false) then
+        perform sluicegate.refuse('SG001', 'policy', 'A policy sets at least one limit, or paused.', 'To take a policy away, clear it.');
+    end if;
+    return jsonb_build_object('max_in_flight', p_policy -> 'max_in_flight', 'in_flight_mode', coalesce(p_policy ->> 'in_flight_mode', 'enforce'),
+        'paused', coalesce((p_policy ->> 'paused')::boolean, false), 'paused_reason', p_policy -> 'paused_reason',
+        'paused_until', case when coalesce((p_policy ->> 'paused')::boolean, false) then to_jsonb(v_until) end,
+        'lanes', p_policy -> 'lanes', 'limits', v_done);
+end
+$$;

@@ -1,0 +1,48 @@
+-- Forgives what the current windows of a queue have been charged, all of them or one period's: used starts at 0 again, charged stays.
+-- Its own verb with its own grant; locks the queue's lanes in order; audited. Raises SG001, SG002, SG003 (nothing used), SG005.
+-- grants: admin
+create or replace function sluicegate.reset_usage(
+    p_queue text, p_period text default null, p_reason text default null, p_scope text default 'endpoint:default', p_actor text default null
+) returns jsonb
+language plpgsql security definer
+set search_path = sluicegate, pg_temp
+as $$
+declare
+    v_queue_id bigint := sluicegate.policy_queue(p_scope, p_queue, p_actor, 'reset_usage', false);
+    v_before jsonb;
+    v_now timestamptz;
+    v_forgiven bigint;
+begin
+    if p_period is not null and p_period not in ('hour', 'day', 'week', 'month') then
+        perform sluicegate.refuse('SG001', 'period', format('%L is not a period.', left(p_period, 40)), 'Use hour, day, week or month.');
+    end if;
+    perform sluicegate.lock_policy(v_queue_id);
+    v_before := sluicegate.policy_status(v_queue_id);
+    if v_before is null then
+        perform sluicegate.refuse('SG002', 'queue', format('Queue %s has no policy.', p_queue), 'There is nothing to reset.');
+    end if;
+    v_now := sluicegate.clock();
+    perform sluicegate.settle(v_queue_id, v_now);
+    with used as (
+        select x.window_id, x.starts, sum(x.used - x.forgiven)::integer as used
+        from sluicegate.lane l
+        cross join unnest(l.windows, l.starts, l.used, l.forgiven) as x(window_id, starts, used, forgiven)
+        join sluicegate.budget_window b on b.id = x.window_id
+        where l.queue_id = v_queue_id and (p_period is null or b.period = p_period)
+        group by x.window_id, x.starts
+    ), added as (
+        insert into sluicegate.forgiven as f (window_id, starts, queue_id, amount)
+        select u.window_id, u.starts, v_queue_id, u.used from used u where u.used > 0
+        on conflict (window_id, starts) do update set amount = f.amount + excluded.amount
+        returning 1
+    )
+    select count(*) into v_forgiven from added;
+    if v_forgiven = 0 then
+        perform sluicegate.refuse('SG003', 'used', format('Nothing is used in the current windows of queue %s.', p_queue),
+            'There is nothing to forgive.');
+    end if;
+    perform sluicegate.settle(v_queue_id, v_now);
+    perform sluicegate.audit_policy(v_queue_id, 'reset', v_before, sluicegate.policy_status(v_queue_id), p_reason, p_actor);
+    return sluicegate.policy_status(v_queue_id);
+end
+$$;

@@ -1,0 +1,19 @@
+-- Sets the whole policy of a queue, which the first one creates. p_policy: {max_in_flight, in_flight_mode, limits: [{max_claims_per_window,
+-- window: {period, tz, start, weekday, day}, mode}], paused, paused_reason, paused_until, lanes}, or the single form {max_in_flight,
+-- max_claims_per_window, window}. p_revision guards against two editors; p_actor is the endpoint that asks, whose grant is checked.
+-- Locks the queue's lanes in order. Effective at the next claim; audited. Raises SG001 naming the field, SG002, SG003, SG005.
+-- grants: admin
+create or replace function sluicegate.set_admission_policy(
+    p_queue text, p_policy jsonb, p_reason text default null, p_revision bigint default null,
+    p_scope text default 'endpoint:default', p_actor text default null
+) returns jsonb
+language plpgsql security definer
+set search_path = sluicegate, pg_temp
+as $$
+declare
+    v_queue_id bigint;
+begin
+    v_queue_id := sluicegate.policy_queue(p_scope, p_queue, p_actor, 'set_admission_policy', true);
+    return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields(p_policy), 'set', p_reason, p_revision, p_actor);
+end
+$$;

@@ -1,0 +1,56 @@
+-- A queue's budget as its owner asks for it: policy, use of every limit, verdict, backlog with its oldest, next boundary, what retries
+-- were charged, refusals of today by reason, and the last 30 windows of each limit. Takes no lock. Raises SG001, SG002.
+-- grants: worker, reader
+create or replace function sluicegate.budget_show(p_queue text, p_scope text default 'endpoint:default') returns jsonb
+language plpgsql stable security definer
+set search_path = sluicegate, pg_temp
+as $$
+declare
+    v_scope_id bigint := sluicegate.scope_id(p_scope);
+    v_now timestamptz := sluicegate.clock();
+    v_queue record;
+    v_status jsonb;
+    v_since timestamptz;
+begin
+    select q.id, q.name, q.governed into v_queue from sluicegate.queue q where q.scope_id = v_scope_id and q.name = p_queue;
+    if not found then
+        perform sluicegate.refuse('SG002', 'queue', format('There is no queue %L in this scope.', left(p_queue, 140)),
+            'The first enqueue or policy creates a queue.');
+    end if;
+    v_status := coalesce(sluicegate.policy_status(v_queue.id), jsonb_build_object('queue', v_queue.name, 'status',
+        case when v_queue.governed then 'admission_unavailable' else 'ungoverned' end, 'limits', '[]'::jsonb, 'gates', '[]'::jsonb));
+    v_since := (select min((g ->> 'starts')::timestamptz) from jsonb_array_elements(v_status -> 'gates') g);
+    return v_status || jsonb_build_object(
+        'scope', p_scope, 'server_time', v_now,
+        'backlog', (select jsonb_build_object('pending', c.pending, 'exact', c.exact) from sluicegate.pending_count(v_queue.id, v_now) c),
+        'oldest_pending_at', (
+            select min(h.run_at) from (
+                select j.run_at from sluicegate.job j where j.queue_id = v_queue.id and j.state = 'pending' limit 1000
+            ) h
+        ),
+        'next_boundary_at', (select min((g ->> 'until')::timestamptz) from jsonb_array_elements(v_status -> 'gates') g where g ->> 'gate' = 'window'),
+        'charged_for_retries', sluicegate.charged_for_retries(v_queue.id, coalesce(v_since, date_trunc('day', v_now, 'UTC'))),
+        'refused', (
+            select coalesce(jsonb_object_agg(r.reason, r.refused), '{}')
+            from (
+                select f.reason, sum(f.refused) as refused from sluicegate.refusal f
+                where f.queue_id = v_queue.id and f.minute >= coalesce(v_since, date_trunc('day', v_now, 'UTC'))
+                group by f.reason
+            ) r
+        ),
+        'windows', (
+            select coalesce(jsonb_agg(w.entry order by w.starts desc), '[]')
+            from (
+                select u.starts, jsonb_build_object('period', b.period, 'tz', b.tz, 'starts', u.starts, 'ends', max(u.ends),
+                    'charged', sum(u.used), 'forgiven', coalesce(max(f.amount), 0)) as entry
+                from sluicegate.usage u
+                join sluicegate.budget_window b on b.id = u.window_id
+                left join sluicegate.forgiven f on f.window_id = u.window_id and f.starts = u.starts
+                where u.queue_id = v_queue.id
+                group by u.window_id, b.period, b.tz, u.starts
+                order by u.starts desc
+                limit 30
+            ) w
+        ));
+end
+$$;

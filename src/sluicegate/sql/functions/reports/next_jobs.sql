@@ -1,0 +1,72 @@
+-- What will run next and when, over a scope's queues or one of them: the heads of what waits with the time each is expected to be admitted
+-- (null: unknown), and scheduled jobs with theirs. Takes no lock. Raises SG001, SG002.
+-- grants: worker, reader
+create or replace function sluicegate.next_jobs(
+    p_queue text default null, p_limit integer default 20, p_scope text default 'endpoint:default'
+) returns jsonb
+language plpgsql stable security definer
+set search_path = sluicegate, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    v_scope_id bigint := sluicegate.scope_id(p_scope);
+    v_now timestamptz := sluicegate.clock();
+begin
+    if p_limit is null or p_limit not between 1 and 200 then
+        perform sluicegate.refuse('SG001', 'limit', 'A page has 1 to 200 jobs.', 'Ask for fewer.');
+    end if;
+    if p_queue is not null and not exists (
+        select from sluicegate.queue q where q.scope_id = v_scope_id and q.name = p_queue
+    ) then
+        perform sluicegate.refuse('SG002', 'queue', format('There is no queue %L in this scope.', left(p_queue, 140)),
+            'The first enqueue or policy creates a queue.');
+    end if;
+    return jsonb_build_object('server_time', v_now, 'jobs', (
+        select coalesce(jsonb_agg(jsonb_build_object(
+            'id', n.id, 'queue', n.queue, 'kind', n.kind, 'title', n.title, 'state', n.state, 'priority', n.priority, 'run_at', n.run_at,
+            'status', n.status, 'reason', n.reason, 'expected_at', n.expected_at, 'exact', n.exact
+        ) order by n.expected_at nulls last, n.priority, n.run_at, n.id), '[]')
+        from (
+            select w.id, q.name as queue, j.kind, j.title, j.state, j.priority, j.run_at,
+                case when w.due then v.verdict ->> 'state' else 'scheduled' end as status,
+                case when w.due then v.verdict ->> 'reason' end as reason,
+                case
+                    when not w.due then j.run_at
+                    when not q.governed then v_now
+                    when v.verdict ->> 'reason' in ('paused', 'admission_unavailable') then (v.verdict ->> 'next_eligible_at')::timestamptz
+                    else greatest(sluicegate.expected_window(q.id, w.ord - 1, v_now), (v.verdict ->> 'next_eligible_at')::timestamptz)
+                end as expected_at,
+                not w.due or not q.governed or coalesce((v.verdict ->> 'exact')::boolean, false) as exact
+            from sluicegate.queue q
+            cross join lateral (select case when q.governed then sluicegate.verdict(q.id) else '{"state": "admitted"}'::jsonb end as verdict) v
+            cross join lateral (
+                select h.id, true as due, row_number() over (order by h.priority, h.run_at, h.id) as ord
+                from (
+                    (
+                        select j.priority, j.run_at, j.id from unnest('{alert,p1,mid,low}'::text[]) c
+                        cross join lateral (
+                            select j.priority, j.run_at, j.id from sluicegate.job j
+                            where j.queue_id = q.id and j.class = c and j.state = 'pending'
+                            order by j.priority, j.run_at, j.id limit p_limit
+                        ) j
+                    )
+                    union all
+                    select d.priority, d.run_at, d.id from unnest('{alert,p1,mid,low}'::text[]) c
+                    cross join lateral sluicegate.due_heads(q.id, c, v_now, p_limit) d
+                ) h
+                union all
+                select s.id, false, 0
+                from (
+                    select j.id from sluicegate.job j
+                    where j.queue_id = q.id and j.state = 'scheduled' and j.run_at > v_now
+                    order by j.run_at, j.id limit p_limit
+                ) s
+            ) w
+            join sluicegate.job j on j.id = w.id
+            where q.scope_id = v_scope_id and (p_queue is null or q.name = p_queue)
+            order by expected_at nulls last, j.priority, j.run_at, w.id
+            limit p_limit
+        ) n
+    ));
+end
+$$;

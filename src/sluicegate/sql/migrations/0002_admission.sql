@@ -1,0 +1,106 @@
+-- phase: pre
+-- Policies, their windows, the lanes that carry their shares, and what was charged.
+
+-- governed is what a claim reads instead of the policy: a queue without one is unaffected by whatever
+-- befalls the policy's table.
+alter table sluicegate.queue add column governed boolean not null default false;
+-- The lane a governed claim was charged to; null for a claim made while the queue had no policy.
+alter table sluicegate.job add column lane smallint;
+
+create table sluicegate.policy (
+    queue_id bigint primary key,
+    max_in_flight integer check (max_in_flight between 0 and 10000),
+    in_flight_mode text collate "C" not null default 'enforce' check (in_flight_mode in ('enforce', 'shadow')),
+    paused boolean not null default false,
+    paused_reason text,
+    paused_until timestamptz,
+    lanes smallint not null check (lanes between 1 and 64),
+    revision bigint not null default 1,
+    -- Claims that were in the air when the first policy was committed: its lanes open when they have ended.
+    opening boolean not null default true,
+    awaited text[],
+    created_at timestamptz not null,
+    updated_at timestamptz not null
+);
+
+-- A window's definition, never its number: what was charged to it outlives the policy that named it.
+create table sluicegate.budget_window (
+    id bigint generated always as identity primary key,
+    queue_id bigint not null,
+    period text collate "C" not null check (period in ('hour', 'day', 'week', 'month')),
+    tz text collate "C" not null,
+    starts_at interval not null,
+    origin timestamptz,
+    unique (queue_id, period, tz, starts_at),
+    check ((period = 'hour') = (origin is not null))
+);
+
+create table sluicegate.policy_limit (
+    queue_id bigint not null,
+    window_id bigint not null,
+    max_claims integer not null check (max_claims between 0 and 1000000),
+    mode text collate "C" not null default 'enforce' check (mode in ('enforce', 'shadow')),
+    primary key (queue_id, window_id)
+);
+
+-- A governed queue's lock rows. One holds a share of every limit, so a claim takes one lock and writes one row,
+-- however many limits there are (decision 0007). The arrays run parallel to windows. cap null: no cap.
+create table sluicegate.lane (
+    queue_id bigint not null,
+    lane smallint not null,
+    live boolean not null,
+    is_open boolean not null,
+    paused_until timestamptz,
+    cap integer check (cap >= 0),
+    windows bigint[] not null,
+    shares integer[] not null,
+    used integer[] not null,
+    forgiven integer[] not null,
+    starts timestamptz[] not null,
+    ends timestamptz[] not null,
+    primary key (queue_id, lane)
+) with (fillfactor = 40, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+
+-- What past windows were charged, lane by lane, kept 400 days; the current window stands in the lanes.
+create table sluicegate.usage (
+    window_id bigint not null,
+    starts timestamptz not null,
+    lane smallint not null,
+    queue_id bigint not null,
+    ends timestamptz not null,
+    used integer not null check (used >= 0),
+    primary key (window_id, starts, lane)
+);
+
+-- A reset never lowers what was charged: it adds what is forgiven.
+create table sluicegate.forgiven (
+    window_id bigint not null,
+    starts timestamptz not null,
+    queue_id bigint not null,
+    amount integer not null check (amount > 0),
+    primary key (window_id, starts)
+);
+
+create table sluicegate.refusal (
+    queue_id bigint not null,
+    reason text collate "C" not null,
+    minute timestamptz not null,
+    refused bigint not null,
+    primary key (queue_id, reason, minute)
+);
+
+-- Append-only, and without a foreign key, so that it outlives the policy.
+create table sluicegate.policy_audit (
+    id bigint generated always as identity primary key,
+    queue_id bigint not null,
+    scope_id bigint not null,
+    at timestamptz not null,
+    verb text collate "C" not null,
+    owner_id bigint,
+    endpoint_id bigint,
+    database_user text not null,
+    before jsonb,
+    after jsonb,
+    reason text
+);
+create index policy_audit_queue on sluicegate.policy_audit (queue_id, at desc);
