@@ -14,7 +14,9 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "sluicegate"
 GENERATED = (
     ("store/async_connections.py", "store/sync_connections.py"),
     ("store/async_store.py", "store/sync_store.py"),
+    ("ops/async_budgets.py", "ops/sync_budgets.py"),
     ("ops/async_ops.py", "ops/sync_ops.py"),
+    ("async_budgets.py", "sync_budgets.py"),
     ("client.py", "sync_client.py"),
 )
 HEADER = "# Generated from {source} by tools/unasync.py: change that file, then run it.\n"

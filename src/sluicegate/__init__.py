@@ -1,7 +1,7 @@
 """Sluicegate: a work queue on PostgreSQL with every start of a job on record.
 
-Jobs are claimed, retried and finished by SQL functions, each in one transaction. Deciding inside the claim how much may
-start (budgets, caps) is to come.
+Jobs are claimed, retried and finished by SQL functions, each in one transaction. How much may start, by calendar window
+and at once, is decided inside the claim.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sluicegate.client import Client
     from sluicegate.errors import (
         Conflict,
+        Deferred,
         EmbeddedError,
         Forbidden,
         InvalidArgument,
@@ -23,17 +24,26 @@ if TYPE_CHECKING:
         WrongIsolation,
     )
     from sluicegate.model import (
+        AdmissionStatus,
         Attempt,
+        AuditEntry,
+        Backlog,
         Backoff,
+        Budget,
+        BudgetAudit,
         Cancelled,
         Claim,
         ClaimAnswer,
         ClaimRefusal,
+        ClosedGate,
+        Deferral,
         Enqueued,
         EnqueuedMany,
+        Explanation,
         Finish,
         FinishItem,
         FullJob,
+        Gate,
         GoneJob,
         Heartbeat,
         Job,
@@ -42,31 +52,50 @@ if TYPE_CHECKING:
         JobRow,
         Lease,
         NewJob,
+        NextJob,
+        NextJobs,
         PriorAttempt,
         Pruned,
+        QueueAdmission,
         QueueCounts,
         QueueStats,
         Reaped,
+        Rehearsal,
+        RehearsedDay,
         Retried,
+        UsedWindow,
+        Verdict,
+        Window,
+        WindowLimit,
     )
     from sluicegate.sync_client import SyncClient
 
 __all__ = [
+    "AdmissionStatus",
     "Attempt",
+    "AuditEntry",
+    "Backlog",
     "Backoff",
+    "Budget",
+    "BudgetAudit",
     "Cancelled",
     "Claim",
     "ClaimAnswer",
     "ClaimRefusal",
     "Client",
+    "ClosedGate",
     "Conflict",
+    "Deferral",
+    "Deferred",
     "EmbeddedError",
     "Enqueued",
     "EnqueuedMany",
+    "Explanation",
     "Finish",
     "FinishItem",
     "Forbidden",
     "FullJob",
+    "Gate",
     "GoneJob",
     "Heartbeat",
     "InvalidArgument",
@@ -76,17 +105,26 @@ __all__ = [
     "JobRow",
     "Lease",
     "NewJob",
+    "NextJob",
+    "NextJobs",
     "NotFound",
     "PriorAttempt",
     "Pruned",
+    "QueueAdmission",
     "QueueCounts",
     "QueueStats",
     "Reaped",
+    "Rehearsal",
+    "RehearsedDay",
     "Retried",
     "SchemaMismatch",
     "SluicegateError",
     "SyncClient",
     "Unavailable",
+    "UsedWindow",
+    "Verdict",
+    "Window",
+    "WindowLimit",
     "WrongIsolation",
 ]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from sluicegate.async_budgets import AsyncBudgets
 from sluicegate.errors import Unavailable
 from sluicegate.model import (
     Backoff,
@@ -35,7 +36,7 @@ from sluicegate.store.async_connections import AsyncPool
 from sluicegate.store.calls import AsyncCalls, async_blocking
 
 
-class Client:
+class Client(AsyncBudgets):
     """A work queue, over a small pool of connections.
 
         async with Client() as client:
@@ -218,7 +219,10 @@ class Client:
         )
 
     async def claim_job(self, job_id: int, *, lease_seconds: int | None = None, request_id: str | None = None) -> Claim:
-        """Take one job by its id, if it is due and free. Raises Conflict with its state, NotFound."""
+        """Take one job by its id, if it is due and free. Raises Conflict with its state, NotFound.
+
+        Raises Deferred, with the reason and the time, if its queue is closed; Unavailable while others hold the queue.
+        """
         return await self._ops.claim_job(
             job_id, scope=self.scope, worker=self._worker, lease_seconds=lease_seconds, request_id=request_id
         )

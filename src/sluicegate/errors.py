@@ -4,6 +4,7 @@
     ├── InvalidArgument      invalid_argument   SG001   a value was refused; ``field`` names it; nothing changed
     ├── NotFound             not_found          SG002   no such job, queue or scope within reach
     ├── Conflict             conflict           SG003   the job, token or request id is not in the state this call needs
+    ├── Deferred             deferred                   the job's queue is closed now; the job waits, and nothing was charged
     ├── WrongIsolation       wrong_isolation    SG004   the call ran in a transaction that is not READ COMMITTED
     ├── Forbidden            forbidden          SG005   the database role or grant does not allow this verb
     ├── Unavailable          unavailable                the database cannot be reached, or could not answer now
@@ -16,10 +17,13 @@ programs: ``{"code", "message"}`` and, where they are known, ``field``, ``next_s
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, ClassVar
 
 __all__ = [
     "Conflict",
+    "Deferred",
     "EmbeddedError",
     "Forbidden",
     "InvalidArgument",
@@ -109,6 +113,44 @@ class Conflict(SluicegateError):
 
     def _facts(self) -> dict[str, object]:
         return {"state": self.state, "conflicting_job_id": self.conflicting_job_id}
+
+
+class Deferred(SluicegateError):
+    """The job's queue is closed now. The job stays pending, its attempts and its place untouched; nothing was charged.
+
+    ``entry`` is the API's own object for a closed queue, as claims list it under ``deferred``: ``queue``, ``reason``,
+    ``next_eligible_at`` (None while it is not known), ``exact``, and under ``all`` every limit that is closed.
+    """
+
+    code = "deferred"
+
+    def __init__(self, message: str, *, entry: Mapping[str, Any] | None = None, next_step: str | None = None) -> None:
+        super().__init__(message, next_step=next_step)
+        self.entry = dict(entry or {})
+
+    @property
+    def queue(self) -> str | None:
+        return self.entry.get("queue")
+
+    @property
+    def reason(self) -> str | None:
+        return self.entry.get("reason")
+
+    @property
+    def next_eligible_at(self) -> datetime | None:
+        moment = self.entry.get("next_eligible_at")
+        return None if moment is None else datetime.fromisoformat(moment)
+
+    @property
+    def exact(self) -> bool:
+        return bool(self.entry.get("exact"))
+
+    @property
+    def all(self) -> tuple[Mapping[str, Any], ...]:
+        return tuple(self.entry.get("all", ()))
+
+    def to_dict(self) -> dict[str, object]:
+        return {**super().to_dict(), **self.entry}
 
 
 class WrongIsolation(SluicegateError):

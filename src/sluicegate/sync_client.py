@@ -34,9 +34,10 @@ from sluicegate.ops.database import Database, open_database
 from sluicegate.ops.sync_ops import SyncOps
 from sluicegate.store.calls import SyncCalls, sync_blocking
 from sluicegate.store.sync_connections import SyncPool
+from sluicegate.sync_budgets import SyncBudgets
 
 
-class SyncClient:
+class SyncClient(SyncBudgets):
     """A work queue, over a small pool of connections.
 
         with SyncClient() as client:
@@ -218,7 +219,10 @@ class SyncClient:
         )
 
     def claim_job(self, job_id: int, *, lease_seconds: int | None = None, request_id: str | None = None) -> Claim:
-        """Take one job by its id, if it is due and free. Raises Conflict with its state, NotFound."""
+        """Take one job by its id, if it is due and free. Raises Conflict with its state, NotFound.
+
+        Raises Deferred, with the reason and the time, if its queue is closed; Unavailable while others hold the queue.
+        """
         return self._ops.claim_job(
             job_id, scope=self.scope, worker=self._worker, lease_seconds=lease_seconds, request_id=request_id
         )

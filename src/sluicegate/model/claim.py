@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from sluicegate.model._record import Record
+from sluicegate.model.admission import Deferral
 from sluicegate.model.attempt import PriorAttempt
 from sluicegate.model.finish import Finish
 from sluicegate.model.job import Job
@@ -58,12 +59,13 @@ class ClaimAnswer(Record):
     """What one claim call brought.
 
     ``empty`` is true only when nothing claimable is pending in any queue asked for. No claims, not empty and nothing
-    deferred means ``busy``: others hold the rows at this moment, so ask again after a short wait. ``finished`` has
+    deferred means ``busy``: others hold the rows at this moment, so ask again after a short wait. ``deferred`` names the
+    closed queues, each with its reason and time, if less came than was asked for. ``finished`` has
     one answer for each finish the call carried, in order. ``gone`` and ``replayed`` concern a repeated request id.
     """
 
     claims: tuple[Claim, ...]
-    deferred: tuple[Any, ...]
+    deferred: tuple[Deferral, ...]
     empty: bool
     gone: tuple[GoneJob, ...]
     replayed: bool

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sluicegate.errors import Conflict, InvalidArgument, NotFound, Unavailable
+from sluicegate.errors import Conflict, Deferred, InvalidArgument, NotFound, Unavailable
 from sluicegate.model import (
     Cancelled,
     Claim,
     ClaimAnswer,
+    Deferral,
     Enqueued,
     EnqueuedMany,
+    Explanation,
     Finish,
     Heartbeat,
     JobDetail,
@@ -99,12 +101,21 @@ def job_detail(answer: Answer) -> JobDetail:
     return JobDetail.from_dict(_granted(answer))
 
 
+def explanation(answer: Answer) -> Explanation:
+    return Explanation.from_dict(_granted(answer))
+
+
 def queue_stats(answer: Answer) -> QueueStats:
     return QueueStats.from_dict(answer)
 
 
 def server_time(answer: str) -> datetime:
     return instant(answer)
+
+
+def unseen_claims(answer: Answer) -> tuple[Claim, ...]:
+    """The claim in an answer that nobody waits for any more, if it holds one."""
+    return (claimed_job(answer),) if answer["status"] == "ok" else ()
 
 
 def _granted(answer: Answer) -> Answer:
@@ -120,7 +131,16 @@ def _granted(answer: Answer) -> Answer:
                 state=answer.get("state"),
                 conflicting_job_id=answer.get("conflicting_job_id"),
             )
-        case "unavailable":
+        case "deferred":
+            entry = answer["deferred"]
+            raise Deferred(answer["message"], entry=Deferral.from_dict(entry).to_dict(), next_step=_when(answer))
+        case "unavailable" | "busy":
             raise Unavailable(answer["message"])
         case _:
             raise InvalidArgument(answer["message"], field=answer.get("field"))
+
+
+def _when(answer: Answer) -> str:
+    moment = answer["deferred"]["next_eligible_at"]
+    told = f"Ask again at {instant(moment).isoformat(timespec='seconds')}. " if moment is not None else ""
+    return f"{told}`sluicegate explain {answer['job_id']}` shows what would admit it now."

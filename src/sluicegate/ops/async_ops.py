@@ -29,6 +29,7 @@ from sluicegate.model import (
     Retried,
 )
 from sluicegate.ops import answers, requests
+from sluicegate.ops.async_budgets import AsyncBudgetOps
 from sluicegate.ops.database import Database
 from sluicegate.store.async_connections import AsyncPool
 from sluicegate.store.async_store import AsyncStore
@@ -40,7 +41,7 @@ T = TypeVar("T")
 _BUSY_WAITS = (0.005, 0.02, 0.05)
 
 
-class AsyncOps:
+class AsyncOps(AsyncBudgetOps):
     """What people do with jobs, over one pool of connections to one database.
 
     A call whose connection is lost is repeated once: finishes and heartbeats are idempotent by their lease token,
@@ -108,10 +109,12 @@ class AsyncOps:
             worker=worker,
             scope=scope,
         )
-        answer = await self._ask(
-            lambda: self._store.claim_job(arguments),
-            abandoned=lambda unseen: self._give_back((answers.claimed_job(unseen),), scope),
-        )
+        answer = await self._claim_job(arguments, scope)
+        for wait in _BUSY_WAITS:
+            if answer["status"] != "busy":
+                break
+            await async_pause(wait * random.uniform(0.5, 1.5))
+            answer = await self._claim_job(arguments, scope)
         return answers.claimed_job(answer)
 
     async def finish_many(self, items: Iterable[FinishItem], *, scope: str) -> tuple[Finish, ...]:
@@ -226,6 +229,12 @@ class AsyncOps:
         )
         return answers.claim_answer(answer)
 
+    async def _claim_job(self, arguments: requests.Arguments, scope: str) -> answers.Answer:
+        return await self._ask(
+            lambda: self._store.claim_job(arguments),
+            abandoned=lambda unseen: self._give_back(answers.unseen_claims(unseen), scope),
+        )
+
     async def _give_back(self, claims: tuple[Claim, ...], scope: str) -> None:
         """Release jobs whose claim was cancelled while its answer was on the way: none of them ever started."""
         if claims:
@@ -233,6 +242,9 @@ class AsyncOps:
             await self.finish_many(
                 [FinishItem.released(claim, reason=reason, started=False) for claim in claims], scope=scope
             )
+
+    async def _ask_again(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        return await self._ask(call)
 
     async def _ask(
         self,

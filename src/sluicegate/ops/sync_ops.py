@@ -31,6 +31,7 @@ from sluicegate.model import (
 )
 from sluicegate.ops import answers, requests
 from sluicegate.ops.database import Database
+from sluicegate.ops.sync_budgets import SyncBudgetOps
 from sluicegate.store.calls import SyncCalls, sync_blocking, sync_pause
 from sluicegate.store.sync_connections import SyncPool
 from sluicegate.store.sync_store import SyncStore
@@ -41,7 +42,7 @@ T = TypeVar("T")
 _BUSY_WAITS = (0.005, 0.02, 0.05)
 
 
-class SyncOps:
+class SyncOps(SyncBudgetOps):
     """What people do with jobs, over one pool of connections to one database.
 
     A call whose connection is lost is repeated once: finishes and heartbeats are idempotent by their lease token,
@@ -109,10 +110,12 @@ class SyncOps:
             worker=worker,
             scope=scope,
         )
-        answer = self._ask(
-            lambda: self._store.claim_job(arguments),
-            abandoned=lambda unseen: self._give_back((answers.claimed_job(unseen),), scope),
-        )
+        answer = self._claim_job(arguments, scope)
+        for wait in _BUSY_WAITS:
+            if answer["status"] != "busy":
+                break
+            sync_pause(wait * random.uniform(0.5, 1.5))
+            answer = self._claim_job(arguments, scope)
         return answers.claimed_job(answer)
 
     def finish_many(self, items: Iterable[FinishItem], *, scope: str) -> tuple[Finish, ...]:
@@ -225,6 +228,12 @@ class SyncOps:
         )
         return answers.claim_answer(answer)
 
+    def _claim_job(self, arguments: requests.Arguments, scope: str) -> answers.Answer:
+        return self._ask(
+            lambda: self._store.claim_job(arguments),
+            abandoned=lambda unseen: self._give_back(answers.unseen_claims(unseen), scope),
+        )
+
     def _give_back(self, claims: tuple[Claim, ...], scope: str) -> None:
         """Release jobs whose claim was cancelled while its answer was on the way: none of them ever started."""
         if claims:
@@ -232,6 +241,9 @@ class SyncOps:
             self.finish_many(
                 [FinishItem.released(claim, reason=reason, started=False) for claim in claims], scope=scope
             )
+
+    def _ask_again(self, call: Callable[[], Any]) -> Any:
+        return self._ask(call)
 
     def _ask(
         self,

@@ -69,6 +69,42 @@ class AsyncStore:
     async def queue_stats(self, arguments: Arguments) -> Answer:
         return await self._call(statements.QUEUE_STATS, arguments)
 
+    async def set_admission_policy(self, arguments: Arguments) -> Answer:
+        return await self._call(statements.SET_ADMISSION_POLICY, arguments)
+
+    async def patch_admission_policy(self, arguments: Arguments) -> Answer:
+        return await self._call(statements.PATCH_ADMISSION_POLICY, arguments)
+
+    async def clear_admission_policy(self, arguments: Arguments) -> Answer:
+        return await self._call(statements.CLEAR_ADMISSION_POLICY, arguments)
+
+    async def pause_queue(self, arguments: Arguments) -> Answer:
+        return await self._call(statements.PAUSE_QUEUE, arguments)
+
+    async def resume_queue(self, arguments: Arguments) -> Answer:
+        return await self._call(statements.RESUME_QUEUE, arguments)
+
+    async def reset_usage(self, arguments: Arguments) -> Answer:
+        return await self._call(statements.RESET_USAGE, arguments)
+
+    async def admission_status(self, arguments: Arguments) -> Answer:
+        return await self._call(statements.ADMISSION_STATUS, arguments)
+
+    async def budget_show(self, arguments: Arguments) -> Answer:
+        return await self._call(statements.BUDGET_SHOW, arguments)
+
+    async def budget_audit(self, arguments: Arguments) -> Answer:
+        return await self._call(statements.BUDGET_AUDIT, arguments)
+
+    async def rehearse(self, arguments: Arguments) -> Answer:
+        return await self._call(statements.REHEARSE, arguments)
+
+    async def explain(self, arguments: Arguments) -> Answer:
+        return await self._call(statements.EXPLAIN, arguments)
+
+    async def next_jobs(self, arguments: Arguments) -> Answer:
+        return await self._call(statements.NEXT_JOBS, arguments)
+
     async def clock(self) -> Answer:
         return await self._call(statements.CLOCK, {})
 

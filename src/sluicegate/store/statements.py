@@ -75,6 +75,22 @@ LIST_JOBS = _call(
 )
 GET_JOB = _call("get_job", job_id="bigint", attempts_limit="integer", scope="text")
 QUEUE_STATS = _call("queue_stats", scope="text")
+SET_ADMISSION_POLICY = _call(
+    "set_admission_policy", queue="text", policy="jsonb", reason="text", revision="bigint", scope="text"
+)
+PATCH_ADMISSION_POLICY = _call(
+    "patch_admission_policy", queue="text", patch="jsonb", reason="text", revision="bigint", scope="text"
+)
+CLEAR_ADMISSION_POLICY = _call("clear_admission_policy", queue="text", reason="text", revision="bigint", scope="text")
+PAUSE_QUEUE = _call("pause_queue", queue="text", reason="text", until="timestamptz", scope="text")
+RESUME_QUEUE = _call("resume_queue", queue="text", reason="text", scope="text")
+RESET_USAGE = _call("reset_usage", queue="text", period="text", reason="text", scope="text")
+ADMISSION_STATUS = _call("admission_status", queue="text", scope="text")
+BUDGET_SHOW = _call("budget_show", queue="text", scope="text")
+BUDGET_AUDIT = _call("budget_audit", queue="text", limit="integer", scope="text")
+REHEARSE = _call("rehearse", queue="text", policy="jsonb", days="integer", scope="text")
+EXPLAIN = _call("explain", job_id="bigint", scope="text")
+NEXT_JOBS = _call("next_jobs", queue="text", limit="integer", scope="text")
 CLOCK = "select to_jsonb(sluicegate.clock())::text"
 
 

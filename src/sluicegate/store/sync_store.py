@@ -70,6 +70,42 @@ class SyncStore:
     def queue_stats(self, arguments: Arguments) -> Answer:
         return self._call(statements.QUEUE_STATS, arguments)
 
+    def set_admission_policy(self, arguments: Arguments) -> Answer:
+        return self._call(statements.SET_ADMISSION_POLICY, arguments)
+
+    def patch_admission_policy(self, arguments: Arguments) -> Answer:
+        return self._call(statements.PATCH_ADMISSION_POLICY, arguments)
+
+    def clear_admission_policy(self, arguments: Arguments) -> Answer:
+        return self._call(statements.CLEAR_ADMISSION_POLICY, arguments)
+
+    def pause_queue(self, arguments: Arguments) -> Answer:
+        return self._call(statements.PAUSE_QUEUE, arguments)
+
+    def resume_queue(self, arguments: Arguments) -> Answer:
+        return self._call(statements.RESUME_QUEUE, arguments)
+
+    def reset_usage(self, arguments: Arguments) -> Answer:
+        return self._call(statements.RESET_USAGE, arguments)
+
+    def admission_status(self, arguments: Arguments) -> Answer:
+        return self._call(statements.ADMISSION_STATUS, arguments)
+
+    def budget_show(self, arguments: Arguments) -> Answer:
+        return self._call(statements.BUDGET_SHOW, arguments)
+
+    def budget_audit(self, arguments: Arguments) -> Answer:
+        return self._call(statements.BUDGET_AUDIT, arguments)
+
+    def rehearse(self, arguments: Arguments) -> Answer:
+        return self._call(statements.REHEARSE, arguments)
+
+    def explain(self, arguments: Arguments) -> Answer:
+        return self._call(statements.EXPLAIN, arguments)
+
+    def next_jobs(self, arguments: Arguments) -> Answer:
+        return self._call(statements.NEXT_JOBS, arguments)
+
     def clock(self) -> Answer:
         return self._call(statements.CLOCK, {})
 

@@ -1,0 +1,252 @@
+"""Admission as people see it: what is closed and until when, how much is used, what would have been."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sluicegate.model._record import Record
+from sluicegate.model.job import JobRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedGate(Record):
+    """A limit that admits nothing now.
+
+    ``gate`` is ``window``, ``in_flight``, ``pause`` or ``policy``; ``period`` the window's. ``used`` may be above
+    ``limit`` after the limit was lowered. It opens at ``until`` (None: not known), surely so if ``exact``.
+    """
+
+    gate: str
+    period: str | None
+    limit: int | None
+    used: int | None
+    until: datetime | None
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate(ClosedGate):
+    """A limit, open or ``closed``. ``mode`` is ``enforce``, or ``shadow`` for one that only counts; ``starts`` a window's."""
+
+    closed: bool
+    mode: str | None = None
+    starts: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deferral(Record):
+    """A closed queue in the answer to a claim: why, until when, and how much waits in it.
+
+    ``reason`` is ``admission_unavailable``, ``paused``, ``window_exhausted``, ``headroom_low`` or ``in_flight_full``.
+    ``next_eligible_at`` is the latest time of the closed gates in ``all``, None when one is unknown; ``pending`` is at
+    least the number of waiting jobs that could be counted, ``pending_exact`` whether it is all of them.
+    """
+
+    queue: str
+    reason: str
+    pending: int
+    pending_exact: bool
+    next_eligible_at: datetime | None
+    exact: bool
+    all: tuple[ClosedGate, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict(Record):
+    """Whether one claim made now and alone would take the head job of a queue: ``admitted`` or ``deferred``."""
+
+    state: str
+    reason: str | None
+    next_eligible_at: datetime | None
+    exact: bool
+    all: tuple[ClosedGate, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window(Record):
+    """A calendar window: ``period`` hour, day, week or month, in the zone ``tz``, from ``start`` (HH:MM) on.
+
+    A week starts on its ``weekday`` (Mon to Sun), a month on its ``day`` (1 to 28).
+    """
+
+    period: str
+    tz: str
+    start: str = "00:00"
+    weekday: str | None = None
+    day: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowLimit(Record):
+    """At most so many claims a window. ``mode`` is ``enforce`` or ``shadow``."""
+
+    max_claims_per_window: int
+    window: Window
+    mode: str = "enforce"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueAdmission(Record):
+    """The policy of a queue, what is used of it, and the verdict.
+
+    ``status`` is ``admitted``, the reason why nothing is, or ``ungoverned`` without a policy; then the rest is empty.
+    ``pending`` is None where it was not counted.
+    """
+
+    queue: str
+    status: str
+    max_in_flight: int | None = None
+    in_flight_mode: str = "enforce"
+    limits: tuple[WindowLimit, ...] = ()
+    paused: bool = False
+    paused_reason: str | None = None
+    paused_until: datetime | None = None
+    revision: int = 0
+    verdict: Verdict | None = None
+    gates: tuple[Gate, ...] = ()
+    pending: int | None = None
+    pending_exact: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionStatus(Record):
+    """The governed queues of a scope, or the one asked for, at ``server_time``."""
+
+    queues: tuple[QueueAdmission, ...]
+    server_time: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog(Record):
+    """How many jobs wait; ``exact`` is false where counting stopped at a bound."""
+
+    pending: int
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsedWindow(Record):
+    """A window of a limit, the current one or one in the past: what was charged, and what of it was forgiven."""
+
+    period: str
+    tz: str
+    starts: datetime
+    ends: datetime
+    charged: int
+    forgiven: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget(QueueAdmission):
+    """All about the budget of a queue. ``refused`` counts refusals by reason since the earliest current window began."""
+
+    scope: str
+    backlog: Backlog
+    oldest_pending_at: datetime | None
+    next_boundary_at: datetime | None
+    charged_for_retries: int
+    refused: Any
+    windows: tuple[UsedWindow, ...]
+    server_time: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry(Record):
+    """One change of a policy: by whom, through which endpoint and database user, from what to what, and why."""
+
+    id: int
+    at: datetime
+    verb: str
+    human: str | None
+    endpoint: str | None
+    database_user: str | None
+    before: Any
+    after: Any
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetAudit(Record):
+    """The changes of a queue's policy, newest first."""
+
+    queue: str
+    audit: tuple[AuditEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearsedDay(Record):
+    """A UTC day under a proposed policy: of its ``claims``, how many at once, how many later, how many still not."""
+
+    day: str
+    claims: int
+    admitted: int
+    deferred: int
+    still_deferred: int
+    longest_wait_seconds: float
+    total_wait_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal(Record):
+    """What a proposed policy would have done with the claims of the last ``days``.
+
+    ``never`` counts those that it would not have admitted at all; ``cut`` says that older claims were left out.
+    """
+
+    queue: str
+    days: int
+    claims: int
+    never: int
+    cut: bool
+    per_day: tuple[RehearsedDay, ...]
+    server_time: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation(Record):
+    """Why a job does not run, and when it will.
+
+    ``waits_for`` is ``admission``, ``run_at``, ``running`` or ``ended``. ``position`` counts the jobs before it in its
+    queue and class; ``expected_at`` is when it runs if nothing changes, None if that is not known. ``command`` would
+    admit it now.
+    """
+
+    job: JobRow
+    waits_for: str
+    verdict: Verdict
+    gates: tuple[Gate, ...]
+    governed: bool
+    position: int | None
+    position_exact: bool | None
+    expected_at: datetime | None
+    charged: int
+    charged_for_retries: int
+    command: str | None
+    server_time: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextJob(Record):
+    """A job that waits: ``status`` is ``admitted``, ``deferred`` (with its ``reason``) or ``scheduled``."""
+
+    id: int
+    queue: str
+    kind: str
+    title: str
+    state: str
+    priority: int
+    run_at: datetime
+    status: str
+    reason: str | None
+    expected_at: datetime | None
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextJobs(Record):
+    """What runs next, in the order it is expected to."""
+
+    jobs: tuple[NextJob, ...]
+    server_time: datetime

@@ -1,0 +1,89 @@
+"""The verbs about budgets. Each takes the scope it acts in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import datetime
+from typing import Any
+
+from sluicegate.model import (
+    AdmissionStatus,
+    Budget,
+    BudgetAudit,
+    Explanation,
+    NextJobs,
+    QueueAdmission,
+    Rehearsal,
+)
+from sluicegate.ops import answers, validate
+from sluicegate.ops import budget_requests as requests
+from sluicegate.store.async_store import AsyncStore
+from sluicegate.store.calls import AsyncCalls
+
+
+class AsyncBudgetOps(ABC):
+    """Policies and what is told about them.
+
+    Changes are not repeated when their connection is lost: a second try would be audited a second time, or be refused
+    because the first one took effect.
+    """
+
+    _store: AsyncStore
+    _calls: AsyncCalls
+
+    @abstractmethod
+    async def _ask_again(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Send a call that is safe to repeat."""
+
+    async def set_policy(
+        self, queue: str, policy: Mapping[str, Any], *, scope: str, reason: str | None, revision: int | None
+    ) -> QueueAdmission:
+        arguments = requests.policy(queue, policy, name="policy", reason=reason, revision=revision, scope=scope)
+        return QueueAdmission.from_dict(await self._calls.run(self._store.set_admission_policy(arguments)))
+
+    async def patch_policy(
+        self, queue: str, patch: Mapping[str, Any], *, scope: str, reason: str | None, revision: int | None
+    ) -> QueueAdmission:
+        arguments = requests.policy(queue, patch, name="patch", reason=reason, revision=revision, scope=scope)
+        return QueueAdmission.from_dict(await self._calls.run(self._store.patch_admission_policy(arguments)))
+
+    async def clear_policy(self, queue: str, *, scope: str, reason: str | None, revision: int | None) -> QueueAdmission:
+        arguments = requests.clear(queue, reason=reason, revision=revision, scope=scope)
+        return QueueAdmission.from_dict(await self._calls.run(self._store.clear_admission_policy(arguments)))
+
+    async def pause(self, queue: str, *, scope: str, reason: str | None, until: datetime | None) -> QueueAdmission:
+        arguments = requests.pause(queue, reason=reason, until=until, scope=scope)
+        return QueueAdmission.from_dict(await self._calls.run(self._store.pause_queue(arguments)))
+
+    async def resume(self, queue: str, *, scope: str, reason: str | None) -> QueueAdmission:
+        arguments = requests.change(queue, reason=reason, scope=scope)
+        return QueueAdmission.from_dict(await self._calls.run(self._store.resume_queue(arguments)))
+
+    async def reset_usage(self, queue: str, *, scope: str, period: str | None, reason: str | None) -> QueueAdmission:
+        arguments = requests.reset(queue, period=period, reason=reason, scope=scope)
+        return QueueAdmission.from_dict(await self._calls.run(self._store.reset_usage(arguments)))
+
+    async def admission_status(self, queue: str | None, *, scope: str) -> AdmissionStatus:
+        arguments = requests.queue_if_any(queue, scope=scope)
+        return AdmissionStatus.from_dict(await self._ask_again(lambda: self._store.admission_status(arguments)))
+
+    async def budget(self, queue: str, *, scope: str) -> Budget:
+        arguments = requests.queue_of(queue, scope=scope)
+        return Budget.from_dict(await self._ask_again(lambda: self._store.budget_show(arguments)))
+
+    async def budget_audit(self, queue: str, *, scope: str, limit: int) -> BudgetAudit:
+        arguments = requests.audit(queue, limit=limit, scope=scope)
+        return BudgetAudit.from_dict(await self._ask_again(lambda: self._store.budget_audit(arguments)))
+
+    async def rehearse(self, queue: str, policy: Mapping[str, Any], *, scope: str, days: int) -> Rehearsal:
+        arguments = requests.rehearse(queue, policy, days=days, scope=scope)
+        return Rehearsal.from_dict(await self._ask_again(lambda: self._store.rehearse(arguments)))
+
+    async def explain(self, job_id: int, *, scope: str) -> Explanation:
+        arguments = {"job_id": validate.row_id(job_id, "job_id"), "scope": validate.scope(scope)}
+        return answers.explanation(await self._ask_again(lambda: self._store.explain(arguments)))
+
+    async def next_jobs(self, queue: str | None, *, scope: str, limit: int) -> NextJobs:
+        arguments = requests.next_jobs(queue, limit=limit, scope=scope)
+        return NextJobs.from_dict(await self._ask_again(lambda: self._store.next_jobs(arguments)))
