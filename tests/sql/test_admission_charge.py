@@ -1,0 +1,161 @@
+"""What is charged, what is not, and that nothing gives a charge back."""
+
+import pytest
+
+from tests.sql.budgets import ask, gates, govern, opened, rows_and_locks, used, window
+from tests.sql.conftest import OpenSql
+from tests.sql.verbs import Sql, check_ledger, completed, failed
+
+
+def test_retries_takeovers_and_retry_now_are_charged(sql: Sql) -> None:
+    govern(sql, "q", window(100))
+    job = sql.enqueue(max_attempts=2)
+    sql.fail(sql.take_one(), retry_in_seconds=0)
+    assert used(sql) == 1
+    sql.take_one()
+    sql.lapse(job)
+    sql.call("reap")
+    assert sql.state(job) == "failed"
+    assert sql.call("retry", job_id=job)["status"] == "ok"
+    sql.take_one()
+    sql.lapse(job)
+    sql.take_one()
+    assert used(sql) == opened(sql) == 4
+    assert sql.call("budget_show", queue="q")["charged_for_retries"] == 3
+
+
+def test_a_release_refunds_nothing(sql: Sql) -> None:
+    govern(sql, "q", window(2))
+    sql.enqueue_many({"queue": "q"} for _ in range(2))
+    sql.release(sql.take_one(), started=False)
+    sql.release(sql.take_one())
+    assert used(sql) == 2
+    assert ask(sql)["deferred"][0]["reason"] == "window_exhausted"
+
+
+def test_a_duplicate_a_replay_and_a_refusal_charge_nothing(sql: Sql) -> None:
+    govern(sql, "q", window(5))
+    job = sql.enqueue(dedup_key="once")
+    assert sql.enqueue(dedup_key="once") == job
+    first = sql.claim(request_id="r")
+    again = sql.claim(request_id="r")
+    assert (first["replayed"], again["replayed"]) == (False, True)
+    assert sql.call("claim_job", job_id=job)["status"] == "conflict"
+    assert sql.claim()["empty"] is True
+    assert used(sql) == opened(sql) == 1
+
+
+def test_a_claim_that_is_rolled_back_charges_nothing(sql: Sql) -> None:
+    govern(sql, "q", window(5))
+    sql.enqueue()
+    with sql.transaction():
+        sql.take_one()
+    assert used(sql) == opened(sql) == 0
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_polls_of_an_exhausted_queue_write_nothing(sql: Sql, lanes: int) -> None:
+    govern(sql, "q", window(3), lanes=lanes)
+    jobs = sql.enqueue_many({"queue": "q"} for _ in range(6))
+    assert len(ask(sql, n=6)["claims"]) == 3
+    ask(sql)
+    before = rows_and_locks(sql)
+    for number in range(50):
+        assert sql.claim(n=1 + number % 7)["deferred"][0]["pending"] == 3
+    assert rows_and_locks(sql) == before
+    assert sql.call("claim_job", job_id=jobs[5])["status"] == "deferred"
+    assert sql.job(jobs[5])["attempt"] == 0
+    assert sql.one("select sum(refused) from sluicegate.refusal") >= 1
+
+
+def test_polls_of_an_empty_governed_queue_write_nothing(sql: Sql) -> None:
+    govern(sql, "q", window(3))
+    before = rows_and_locks(sql)
+    assert all(sql.claim()["empty"] for _ in range(50))
+    assert rows_and_locks(sql) == before
+
+
+def test_an_ungoverned_queue_has_no_lane_and_tells_nothing_of_admission(sql: Sql) -> None:
+    sql.enqueue()
+    claim = sql.take_one()
+    assert claim["admission"] is None
+    assert sql.one("select count(*) from sluicegate.lane") == 0
+    assert sql.job(claim["job"]["id"])["lane"] is None
+
+
+def test_a_claim_is_told_what_is_left_in_every_window(sql: Sql) -> None:
+    govern(sql, "q", window(10), window(3, "hour"), max_in_flight=4)
+    sql.enqueue_many({"queue": "q"} for _ in range(2))
+    sql.take_one()
+    told = sql.take_one()["admission"]
+    assert (told["max_in_flight"], told["in_flight"]) == (4, 2)
+    assert (told["max_claims_per_window"], told["used"], told["remaining"]) == (3, 2, 1)
+    assert [(limit["period"], limit["used"], limit["remaining"]) for limit in told["limits"]] == [
+        ("hour", 2, 1),
+        ("day", 2, 8),
+    ]
+
+
+def test_finishes_in_the_same_call_make_room_before_the_claim(sql: Sql) -> None:
+    govern(sql, max_in_flight=2, lanes=2)
+    sql.enqueue_many({"queue": "q"} for _ in range(5))
+    first = ask(sql, n=5)["claims"]
+    assert len(first) == 2
+    second = sql.claim(n=5, finished=[completed(first[0]), failed(first[1])])
+    assert len(second["claims"]) == 2
+    check_ledger(sql)
+
+
+def test_a_lapsed_claim_is_taken_over_at_a_full_cap(sql: Sql) -> None:
+    govern(sql, max_in_flight=2, lanes=2)
+    sql.enqueue_many({"queue": "q"} for _ in range(3))
+    held = ask(sql, n=2)["claims"]
+    for by_id in (False, True):
+        lapsed = held[by_id]["job"]["id"]
+        sql.lapse(lapsed)
+        taken = sql.call("claim_job", job_id=lapsed)["claim"] if by_id else ask(sql)["claims"][0]
+        assert taken["job"]["id"] == lapsed
+        assert ask(sql)["deferred"][0]["reason"] == "in_flight_full"
+    assert gates(sql)["in_flight"]["used"] == 2
+    check_ledger(sql)
+
+
+def test_a_fresh_job_is_not_started_in_the_place_of_a_lapsed_one(sql: Sql) -> None:
+    govern(sql, max_in_flight=1)
+    first, second = sql.enqueue_many({"queue": "q"} for _ in range(2))
+    sql.take_one()
+    sql.lapse(first)
+    assert sql.call("claim_job", job_id=second)["status"] in {"deferred", "busy"}
+    assert sql.take_one()["job"]["id"] == first
+
+
+def test_a_lapsed_claim_that_nobody_may_take_over_frees_its_slot(sql: Sql) -> None:
+    govern(sql, max_in_flight=1)
+    spent, cancelled, waiting = (sql.enqueue(max_attempts=most) for most in (1, 5, 5))
+    token = sql.take_one()
+    sql.lapse(spent)
+    other = sql.take_one()
+    assert (other["job"]["id"], sql.state(spent)) == (cancelled, "failed")
+    assert sql.complete(token)["status"] == "conflict"
+    sql.call("cancel", job_id=cancelled)
+    sql.lapse(cancelled)
+    assert sql.take_one()["job"]["id"] == waiting
+    assert sql.state(cancelled) == "cancelled"
+
+
+def test_a_spent_claim_frees_its_slot_for_a_claim_by_id(sql: Sql) -> None:
+    govern(sql, max_in_flight=1)
+    spent, waiting = (sql.enqueue(max_attempts=1) for _ in range(2))
+    sql.take_one()
+    sql.lapse(spent)
+    assert sql.call("claim_job", job_id=waiting)["status"] == "ok"
+    assert gates(sql)["in_flight"]["used"] == 1
+
+
+def test_two_queues_of_a_like_name_have_budgets_of_their_own(sql: Sql, another: OpenSql) -> None:
+    govern(sql, "a", window(1))
+    govern(sql, "a-b", window(2))
+    sql.enqueue_many({"queue": queue} for queue in ("a", "a-b", "a", "a-b", "a-b"))
+    got = ask(sql, "a", "a-b", n=9)
+    assert sorted(claim["job"]["queue"] for claim in got["claims"]) == ["a", "a-b", "a-b"]
+    assert {entry["queue"] for entry in got["deferred"]} == {"a", "a-b"}

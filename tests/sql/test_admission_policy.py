@@ -1,0 +1,311 @@
+"""Policies: what they accept, who may change them, what a change does to what is already used, and its audit."""
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.sql.budgets import ask, check_lanes, gates, govern, opened, used, window
+from tests.sql.conftest import OpenSql
+from tests.sql.verbs import Sql, refused
+
+DAY = {"period": "day", "tz": "UTC"}
+
+
+def _limit(**fields: Any) -> dict[str, Any]:
+    return {"limits": [{"max_claims_per_window": 1, "window": {**DAY, **fields}}]}
+
+
+@pytest.mark.parametrize(
+    ("policy", "field"),
+    [
+        ({}, "policy"),
+        ([], "policy"),
+        ({"max_in_flight": -1}, "max_in_flight"),
+        ({"max_in_flight": 10_001}, "max_in_flight"),
+        ({"max_in_flight": "4"}, "max_in_flight"),
+        ({"max_in_flight": 1, "in_flight_mode": "off"}, "in_flight_mode"),
+        ({"max_inflight": 1}, "max_inflight"),
+        ({"paused": "yes"}, "paused"),
+        ({"paused": True, "paused_until": "soon"}, "paused_until"),
+        ({"paused": True, "paused_reason": "x" * 1025}, "paused_reason"),
+        ({"max_in_flight": 1, "lanes": 65}, "lanes"),
+        ({"limits": {}}, "limits"),
+        ({"limits": [window(1)] * 17}, "limits"),
+        ({"limits": [window(1), window(2)]}, "limits"),
+        ({"max_claims_per_window": 1}, "window"),
+        ({"window": DAY}, "max_claims_per_window"),
+        ({"max_claims_per_window": 1_000_001, "window": DAY}, "max_claims_per_window"),
+        ({"max_claims_per_window": 1.5, "window": DAY}, "max_claims_per_window"),
+        ({"limits": [window(1, mode="loud")]}, "mode"),
+        (_limit(period="year"), "window.period"),
+        (_limit(tz="Mars/Olympus"), "window.tz"),
+        (_limit(tz=None), "window.tz"),
+        (_limit(tz="utc"), "window.tz"),
+        (_limit(tz="UTC+8"), "window.tz"),
+        (_limit(tz="posix/UTC"), "window.tz"),
+        (_limit(tz="right/UTC"), "window.tz"),
+        (_limit(tz="localtime"), "window.tz"),
+        (_limit(tz="posixrules"), "window.tz"),
+        (_limit(tz="Factory"), "window.tz"),
+        (_limit(tz=["UTC"]), "window.tz"),
+        (_limit(start="24:00"), "window.start"),
+        (_limit(start="9:00"), "window.start"),
+        (_limit(start=0), "window.start"),
+        (_limit(period="hour", start="01:00"), "window.start"),
+        (_limit(weekday="Mon"), "window.weekday"),
+        (_limit(period="week"), "window.weekday"),
+        (_limit(period="week", weekday="Monday"), "window.weekday"),
+        (_limit(day=1), "window.day"),
+        (_limit(period="month", day=29), "window.day"),
+        (_limit(year=1), "window"),
+        ({"limits": [window(1), window(1, "hour", tz="nowhere")]}, "limits[1].window.tz"),
+        ({"limits": [window(1), 7]}, "limits[1].max_claims_per_window"),
+    ],
+    ids=str,
+)
+def test_a_malformed_policy_is_refused_by_its_field_and_the_old_one_stays(
+    sql: Sql, policy: Any, field: str
+) -> None:
+    govern(sql, "q", window(3))
+    with refused(sql, "SG001", field):
+        sql.call("set_admission_policy", queue="q", policy=policy)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        window(0),
+        window(1_000_000, "hour", "Asia/Kathmandu", start="00:59"),
+        window(1, "week", "America/Los_Angeles", start="23:59", weekday="Sun"),
+        window(1, "month", "Australia/Lord_Howe", day=28, start="02:30"),
+    ],
+    ids=lambda limit: limit["window"]["period"],
+)
+def test_what_is_shown_can_be_set_again(sql: Sql, limit: dict[str, Any]) -> None:
+    govern(sql, "q", limit, max_in_flight=0)
+    shown = sql.call("budget_show", queue="q")
+    assert shown["limits"][0]["max_claims_per_window"] == limit["max_claims_per_window"]
+    again = {name: shown[name] for name in ("max_in_flight", "in_flight_mode", "limits", "paused")}
+    sql.call("set_admission_policy", queue="q", policy=again)
+    assert sql.call("budget_show", queue="q")["limits"] == shown["limits"]
+
+
+def test_the_single_form_means_one_limit(sql: Sql) -> None:
+    sql.call("set_admission_policy", queue="q", policy={"max_in_flight": None, "max_claims_per_window": 7, "window": DAY})
+    (limit,) = sql.call("budget_show", queue="q")["limits"]
+    assert (limit["max_claims_per_window"], limit["window"]["start"]) == (7, "00:00")
+
+
+def test_lowered_below_its_use_it_shows_both_and_cancels_nothing(sql: Sql) -> None:
+    govern(sql, "q", window(10), lanes=4)
+    sql.enqueue_many({"queue": "q"} for _ in range(20))
+    assert sum(len(ask(sql, n=8 - opened(sql))["claims"]) for _ in range(4) if opened(sql) < 8) == 8
+    govern(sql, "q", window(5), lanes=4)
+    (closed,) = ask(sql)["deferred"][0]["all"]
+    assert (closed["used"], closed["limit"]) == (8, 5)
+    assert sql.one("select count(*) from sluicegate.job where state = 'claimed'") == 8
+    govern(sql, "q", window(10), lanes=2)
+    assert len(ask(sql, n=9)["claims"]) == 2
+    check_lanes(sql)
+
+
+@pytest.mark.parametrize("lanes", [1, 5])
+def test_a_cap_lowered_below_its_use_is_worked_off_before_anything_starts(sql: Sql, lanes: int) -> None:
+    govern(sql, max_in_flight=6, lanes=lanes)
+    sql.enqueue_many({"queue": "q"} for _ in range(12))
+    held = [claim for _ in range(6) for claim in ask(sql)["claims"]]
+    assert len(held) == 6
+    govern(sql, max_in_flight=2, lanes=3)
+    for number, claim in enumerate(reversed(held), 1):
+        sql.complete(claim)
+        if number < 5:
+            assert ask(sql)["deferred"][0]["reason"] == "in_flight_full"
+    assert len(ask(sql, n=9)["claims"]) == 2
+
+
+def test_a_pause_keeps_the_numbers_and_ends_when_resumed(sql: Sql) -> None:
+    govern(sql, "q", window(10))
+    sql.enqueue_many({"queue": "q"} for _ in range(3))
+    sql.take_one()
+    assert sql.call("pause_queue", queue="q", reason="release day")["status"] == "paused"
+    (entry,) = sql.claim()["deferred"]
+    assert (entry["reason"], entry["next_eligible_at"]) == ("paused", None)
+    govern(sql, "q", window(20), opened=False, paused=True)
+    assert sql.claim()["deferred"][0]["reason"] == "paused"
+    assert sql.call("resume_queue", queue="q")["limits"][0]["max_claims_per_window"] == 20
+    sql.take_one()
+    assert used(sql) == 2
+    with refused(sql, "SG003", "paused"):
+        sql.call("resume_queue", queue="q")
+
+
+def test_a_queue_without_limits_is_paused_and_ungoverned_again(sql: Sql) -> None:
+    sql.enqueue()
+    sql.call("pause_queue", queue="q")
+    assert ask(sql)["deferred"][0]["reason"] == "paused"
+    sql.call("resume_queue", queue="q")
+    assert sql.take_one()["admission"] is None
+
+
+@pytest.mark.parametrize("policy", [{"max_in_flight": 0}, {"limits": [window(0)]}], ids=["in flight", "window"])
+def test_a_limit_of_nothing_is_a_pause(sql: Sql, policy: dict[str, Any]) -> None:
+    sql.enqueue()
+    sql.call("set_admission_policy", queue="q", policy=policy)
+    (entry,) = ask(sql)["deferred"]
+    assert (entry["reason"], entry["next_eligible_at"]) == ("paused", None)
+
+
+def test_cleared_and_set_again_it_has_used_what_it_had(sql: Sql) -> None:
+    govern(sql, "q", window(5))
+    sql.enqueue_many({"queue": "q"} for _ in range(9))
+    assert len(ask(sql, n=3)["claims"]) == 3
+    assert sql.call("clear_admission_policy", queue="q")["status"] == "ungoverned"
+    assert sql.take_one()["admission"] is None
+    govern(sql, "q", window(5), window(50, "hour"))
+    assert (used(sql), used(sql, "hour")) == (4, 4)
+    assert len(ask(sql, n=9)["claims"]) == 1
+    assert (used(sql), opened(sql)) == (5, 5)
+
+
+def test_a_window_that_leaves_and_comes_back_has_used_what_it_had(sql: Sql) -> None:
+    govern(sql, "q", window(5), window(50, "week", weekday="Mon"))
+    sql.enqueue_many({"queue": "q"} for _ in range(9))
+    ask(sql, n=2)
+    govern(sql, "q", window(50, "week", weekday="Mon"))
+    ask(sql, n=2)
+    govern(sql, "q", window(5), window(50, "week", weekday="Mon"))
+    assert (used(sql), used(sql, "week")) == (4, 4)
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_a_reset_forgives_and_what_was_charged_stays(sql: Sql, lanes: int) -> None:
+    govern(sql, "q", window(2), window(100, "week", weekday="Mon"), lanes=lanes)
+    sql.enqueue_many({"queue": "q"} for _ in range(9))
+    ask(sql, n=2)
+    assert sql.call("reset_usage", queue="q", period="day", reason="a good day")["status"] == "admitted"
+    assert (used(sql), used(sql, "week")) == (0, 2)
+    assert len(ask(sql, n=9)["claims"]) == 2
+    assert (used(sql), used(sql, "week"), opened(sql)) == (2, 4, 4)
+    assert sql.one("select sum(u) from sluicegate.lane l cross join unnest(l.used) u") == 8
+    assert ask(sql)["deferred"][0]["reason"] == "window_exhausted"
+    govern(sql, "q", window(3), lanes=5 - lanes)
+    assert len(ask(sql, n=9)["claims"]) == 1
+    sql.call("reset_usage", queue="q")
+    with refused(sql, "SG003", "used"):
+        sql.call("reset_usage", queue="q")
+
+
+def test_a_shadow_limit_counts_and_refuses_nothing(sql: Sql) -> None:
+    govern(sql, "q", window(1, mode="shadow"), window(3, "hour"), max_in_flight=1, in_flight_mode="shadow")
+    sql.enqueue_many({"queue": "q"} for _ in range(9))
+    assert len(ask(sql, n=9)["claims"]) == 3
+    shown = gates(sql)
+    assert (shown["day"]["used"], shown["day"]["mode"], shown["day"]["closed"]) == (3, "shadow", False)
+    assert (shown["in_flight"]["used"], shown["in_flight"]["closed"]) == (3, False)
+
+
+def test_two_editors_do_not_overwrite_each_other(sql: Sql) -> None:
+    first = govern(sql, "q", window(5))["revision"]
+    sql.call("patch_admission_policy", queue="q", patch={"max_in_flight": 2}, revision=first)
+    for verb in ("patch_admission_policy", "set_admission_policy"):
+        with refused(sql, "SG003", "revision"):
+            sql.call(verb, queue="q", revision=first, **{verb.split("_")[0].replace("set", "policy"): {"max_in_flight": 3}})
+    with refused(sql, "SG003", "revision"):
+        sql.call("clear_admission_policy", queue="q", revision=first)
+    shown = sql.call("budget_show", queue="q")
+    assert (shown["max_in_flight"], len(shown["limits"])) == (2, 1)
+
+
+def test_a_patch_changes_what_it_names_and_null_clears(sql: Sql) -> None:
+    govern(sql, "q", window(5), max_in_flight=2)
+    sql.call("patch_admission_policy", queue="q", patch={"max_in_flight": None})
+    shown = sql.call("budget_show", queue="q")
+    assert (shown["max_in_flight"], len(shown["limits"])) == (None, 1)
+    with refused(sql, "SG001", "policy"):
+        sql.call("patch_admission_policy", queue="q", patch={"limits": []})
+
+
+def test_every_change_is_audited_with_before_after_and_reason(sql: Sql) -> None:
+    govern(sql, "q", window(5))
+    sql.enqueue()
+    sql.take_one()
+    sql.call("pause_queue", queue="q", reason="why not")
+    sql.call("resume_queue", queue="q")
+    sql.call("reset_usage", queue="q", reason="again")
+    sql.call("clear_admission_policy", queue="q", reason="enough")
+    audit = sql.call("budget_audit", queue="q")["audit"]
+    assert [entry["verb"] for entry in audit] == ["clear", "reset", "resume", "pause", "set"]
+    assert [entry["reason"] for entry in audit] == ["enough", "again", None, "why not", None]
+    assert (audit[4]["before"], audit[0]["after"]) == (None, None)
+    assert (audit[3]["before"]["paused"], audit[3]["after"]["paused"]) == (False, True)
+    assert all(entry["human"] and entry["database_user"] for entry in audit)
+
+
+def _endpoint(sql: Sql, slug: str, *verbs: str) -> str:
+    endpoint = sql.one(
+        "insert into sluicegate.endpoint (owner_id, slug, name, token_sha256, lease_seconds, created_at)"
+        " select o.id, %s, %s, sha256(%s::bytea), 900, now() from sluicegate.owner o where o.slug = 'local' returning id",
+        slug,
+        slug,
+        slug.encode(),
+    )
+    for verb in verbs:
+        sql.do("insert into sluicegate.endpoint_grant (endpoint_id, verb, granted_at) values (%s, %s, now())", endpoint, verb)
+    return f"endpoint:{slug}"
+
+
+def test_an_endpoint_changes_its_own_budget_only_if_that_was_granted(sql: Sql) -> None:
+    bold, plain = _endpoint(sql, "bold", "set_admission_policy"), _endpoint(sql, "plain", "claim")
+    policy = {"max_in_flight": 1}
+    sql.call("set_admission_policy", queue="q", policy=policy, scope=bold, actor=bold)
+    sql.enqueue("q", scope=plain)
+    assert sql.call("budget_audit", queue="q", scope=bold)["audit"][0]["endpoint"] == "bold"
+    for refusing in (
+        lambda: sql.call("set_admission_policy", queue="q", policy=policy, scope=plain, actor=plain),
+        lambda: sql.call("clear_admission_policy", queue="q", scope=bold, actor=bold),
+        lambda: sql.call("reset_usage", queue="q", scope=bold, actor=bold),
+    ):
+        with refused(sql, "SG005", "verb"):
+            refusing()
+    messages = []
+    for queue in ("q", "nowhere"):
+        with pytest.raises(psycopg.Error) as caught:
+            sql.call("set_admission_policy", queue=queue, policy=policy, scope=plain, actor=bold)
+        assert caught.value.diag.sqlstate == "SG002"
+        messages.append(str(caught.value.diag.message_primary).replace(queue, "Q"))
+    assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("role", ["sluicegate_worker", "sluicegate_producer", "sluicegate_reader"])
+def test_only_an_administrator_reaches_a_policy_function(sql: Sql, another: OpenSql, role: str) -> None:
+    govern(sql, "q", window(5))
+    member = another()
+    member.do(f"set role {role}")
+    for call in (
+        "set_admission_policy('q', '{\"max_in_flight\": 1}')",
+        "patch_admission_policy('q', '{\"max_in_flight\": 1}')",
+        "clear_admission_policy('q')",
+        "pause_queue('q')",
+        "resume_queue('q')",
+        "reset_usage('q')",
+        "write_policy(1, null, 'set', null, null, null)",
+        "settle(1, now())",
+        "open_lanes(1)",
+    ):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            member.one(f"select sluicegate.{call}")
+    for table in ("policy", "policy_limit", "budget_window", "lane", "usage", "forgiven", "policy_audit", "refusal"):
+        for statement in (f"delete from sluicegate.{table}", f"update sluicegate.{table} set queue_id = 1"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                member.do(statement)
+
+
+def test_a_worker_claims_under_a_policy_it_cannot_read(sql: Sql, another: OpenSql) -> None:
+    govern(sql, "q", window(1))
+    sql.enqueue_many({"queue": "q"} for _ in range(2))
+    worker = another()
+    worker.do("set role sluicegate_worker")
+    assert worker.take_one()["admission"]["used"] == 1
+    assert worker.claim()["deferred"][0]["reason"] == "window_exhausted"
+    assert worker.call("admission_status")["queues"][0]["status"] == "window_exhausted"
