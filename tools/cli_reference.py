@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sluicegate.cli.app import build
+from sluicegate.cli.app import build, verb
 from sluicegate.cli.commands import COMMANDS, Command
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "cli.md"
@@ -40,9 +40,9 @@ EXAMPLES = re.compile(r"(?:^(?:git ls-files \| |SLUICEGATE_\w+=\S+ )?sluicegate 
 def page() -> str:
     """The page as it should be."""
     app = build()
-    arguments = {command: _arguments(app[command.name]) for command in COMMANDS}
+    arguments = {command: _arguments(verb(app, command)) for command in COMMANDS}
     contents = [
-        f"\n**{group}**: " + ", ".join(f"[`{command.name}`](#{command.name})" for command in commands)
+        f"\n**{group}**: " + ", ".join(f"[`{command.name}`](#{command.name.replace(' ', '-')})" for command in commands)
         for group, commands in itertools.groupby(COMMANDS, key=lambda command: command.group)
     ]
     common = [argument for argument in arguments[COMMANDS[0]] if _is_common(argument)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.cli import commands
-from sluicegate.cli.app import build
+from sluicegate.cli.app import build, verb
 from sluicegate.cli.arguments import Common
 from sluicegate.cli.commands import COMMANDS, Command
 from tools import cli_reference
@@ -22,7 +22,7 @@ every_command = pytest.mark.parametrize("command", COMMANDS, ids=lambda command:
 
 def test_the_tuple_names_every_file_and_nothing_else() -> None:
     files = {info.name for info in pkgutil.iter_modules(commands.__path__)}
-    names = [command.name for command in COMMANDS]
+    names = [command.module.rpartition(".")[2] for command in COMMANDS]
     assert sorted(names) == sorted(files)
 
 
@@ -52,7 +52,7 @@ def test_a_command_takes_the_common_options_and_no_secret(command: Command) -> N
 
 @every_command
 def test_every_argument_is_explained(command: Command) -> None:
-    for argument in build()[command.name].assemble_argument_collection():
+    for argument in verb(build(), command).assemble_argument_collection():
         if argument.parse and not argument.children:
             assert argument.parameter.help, argument.name
 

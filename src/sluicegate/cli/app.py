@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from sluicegate.cli import usage
-from sluicegate.cli.commands import COMMANDS
+from sluicegate.cli.commands import COMMANDS, PREFIXES, Command
 from sluicegate.cli.output import Output, Told, Unwritable
 from sluicegate.errors import InvalidArgument, SluicegateError
 
@@ -37,14 +37,33 @@ def build() -> App:
         group_commands=Group("About", sort_key=len(COMMANDS)),
         suppress_keyboard_interrupt=False,
     )
+    parents: dict[tuple[str, ...], App] = {(): app}
     for at, command in enumerate(COMMANDS):
-        app.command(
+        for length in range(1, len(command.words)):
+            words = command.words[:length]
+            if words not in parents:
+                parents[words] = App(
+                    name=words[-1],
+                    help=PREFIXES[words],
+                    help_epilogue="",
+                    group=groups[command.group],
+                    sort_key=at,
+                )
+                parents[words[:-1]].command(parents[words])
+        parents[command.words[:-1]].command(
             f"{command.module}:run",
-            name=command.name,
+            name=command.words[-1],
             group=groups[command.group],
             sort_key=at,
             help_epilogue="",
         )
+    return app
+
+
+def verb(app: App, command: Command) -> App:
+    """The parser of one verb in what ``build`` gives."""
+    for word in command.words:
+        app = app[word]
     return app
 
 
@@ -70,10 +89,10 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(tokens: list[str]) -> int:
     app = build()
-    if not tokens or tokens[0].startswith("-"):
+    if not tokens or tokens[0].startswith("-") or (tokens[0],) in PREFIXES:
         # Help shows the first sentence of every command, which only its module knows.
         for command in COMMANDS:
-            app[command.name]
+            verb(app, command)
     try:
         status = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:

@@ -60,6 +60,23 @@ def whole(field: str, help: str, *, name: str | tuple[str, ...] | None = None) -
     return Parameter(help=help, name=name, converter=_converter(read), metavar="N")
 
 
+def limit(field: str, help: str, metavar: str = "N|none") -> Parameter:  # noqa: A002
+    """A whole number, or ``none`` where the metavar says so; the range is for the API to judge."""
+
+    def read(text: str) -> int | str:
+        if text == "none" and metavar.endswith("none"):
+            return text
+        if not _WHOLE.fullmatch(text):
+            raise InvalidArgument(
+                f"{field} is {text!r}, not a whole number.",
+                field=field,
+                next_step="Write digits only, e.g. 100" + (", or none." if metavar.endswith("none") else "."),
+            )
+        return int(text)
+
+    return Parameter(help=help, converter=_converter(read), metavar=metavar)
+
+
 def seconds(field: str, help: str, *, name: str | None = None) -> Parameter:  # noqa: A002
     """A number of seconds that may be fractional."""
 

@@ -22,7 +22,19 @@ def command_first(arguments: Sequence[str]) -> list[str]:
     while at < len(arguments) and arguments[at].partition("=")[0] in _EVERYWHERE:
         alone = arguments[at] == "--json" or "=" in arguments[at]
         at += 1 if alone else 2
-    return [*arguments[at : at + 1], *arguments[:at], *arguments[at + 1 :]]
+    end = at + _words(arguments[at:])
+    return [*arguments[at:end], *arguments[:at], *arguments[end:]]
+
+
+def _words(arguments: Sequence[str]) -> int:
+    """How many words of these are the name of a command, or the beginning of one; at least 1."""
+    known = [command.words for command in COMMANDS]
+    most = max(len(words) for words in known)
+    fitting = [n for n in range(1, most + 1) if any(words[:n] == tuple(arguments[:n]) for words in known)]
+    count = max(fitting, default=0)
+    # A word that fits nothing was meant as one: it is refused by name.
+    complete = tuple(arguments[:count]) in known or arguments[count : count + 1] == [] or arguments[count][:1] == "-"
+    return count if complete else count + 1
 
 
 def wants_json(tokens: Sequence[str]) -> bool:
@@ -36,7 +48,7 @@ def explained(error: CycloptsError) -> InvalidArgument:
     command = " ".join(("sluicegate", *(error.command_chain or ())))
     see = f"`{command} --help` shows what it takes."
     if isinstance(error, UnknownCommandError):
-        return _unknown_command((error.unused_tokens or [""])[0])
+        return _unknown_command((error.unused_tokens or [""])[0], tuple(error.command_chain or ()))
     if isinstance(error, UnknownOptionError):
         option = (error.token.keyword or error.token.value).partition("=")[0]
         if option in _SECRETS:
@@ -75,11 +87,22 @@ def unexpected(error: Exception) -> SluicegateError:
     )
 
 
-def _unknown_command(word: str) -> InvalidArgument:
-    near = get_close_matches(word, [command.name for command in COMMANDS], n=1)
-    meant = f"Did you mean `sluicegate {near[0]}`? " if near else ""
+def _unknown_command(word: str, after: tuple[str, ...]) -> InvalidArgument:
+    at = len(after)
+    if word.startswith("-"):
+        return InvalidArgument(
+            f"`{' '.join(('sluicegate', *after))}` was given no command.",
+            field="command",
+            next_step=f"`{' '.join(('sluicegate', *after))} --help` lists them.",
+        )
+    known = {command.words[at] for command in COMMANDS if command.words[:at] == after and len(command.words) > at}
+    near = get_close_matches(word, sorted(known), n=1)
+    prefix = " ".join(("sluicegate", *after))
+    meant = f"Did you mean `{prefix} {near[0]}`? " if near else ""
     return InvalidArgument(
-        f"There is no command {word!r}.", field="command", next_step=f"{meant}`sluicegate --help` lists them."
+        f"There is no command {' '.join((*after, word))!r}.",
+        field="command",
+        next_step=f"{meant}`{prefix} --help` lists them.",
     )
 
 

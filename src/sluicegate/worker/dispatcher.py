@@ -12,6 +12,7 @@ from uuid import uuid4
 from sluicegate.client import Client
 from sluicegate.errors import InvalidArgument, SluicegateError, Unavailable
 from sluicegate.model import Claim, ClaimAnswer, ClaimRefusal, Finish, FinishItem
+from sluicegate.worker import parking
 from sluicegate.worker.crew import Crew, Ended
 from sluicegate.worker.events import Tally
 from sluicegate.worker.leases import LeaseKeeper, ServerClock
@@ -205,6 +206,7 @@ class Dispatcher:
         self._refused.reset()
         self._tally.database_back()
         self._tally.claimed(len(answer.claims))
+        self._tally.deferred(answer.deferred)
         for claim in answer.claims:
             self._begin(claim, sent_at, (claim.lease_expires_at - answer.server_time).total_seconds())
         if answer.claims:
@@ -214,7 +216,9 @@ class Dispatcher:
             return random.uniform(*_BUSY)
         if self._terms.drain and not answer.replayed and self._is_idle:
             self.close()
-        return self._idle.next()
+        # With nothing but closed queues there is nothing to look for until one of them opens.
+        parked = parking.parked(answer, self._terms.queues) if answer.deferred else None
+        return self._idle.next() if parked is None else parked
 
     def _begin(self, claim: Claim, sent_at: float, length: float) -> None:
         late = time.monotonic() - sent_at

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any, Literal
 
 from sluicegate.errors import SluicegateError
-from sluicegate.model import Claim, Finish, FinishItem
+from sluicegate.model import Claim, Deferral, Finish, FinishItem
 
 EventKind = Literal[
     "started",  # the command of a job runs
@@ -17,6 +18,7 @@ EventKind = Literal[
     "released",  # the job went back unfinished
     "cancelled",
     "lost",  # somebody else has the job now, or its end could not be recorded
+    "deferred",  # a queue is closed now: why and until when; told once for each reason and time
     "database_away",
     "database_back",
     "housekeeping",  # reaping or pruning was refused; told once for each kind of error
@@ -28,13 +30,15 @@ EventKind = Literal[
 class ExecEvent:
     """Something that happened. ``claim`` and ``seconds`` (how long the command ran) are None where no job is meant.
 
-    ``message`` is for people: the error, the reason of a release, what is wrong with the database.
+    ``message`` is for people: the error, the reason of a release, what is wrong with the database. ``deferral`` is the
+    closed queue.
     """
 
     kind: EventKind
     claim: Claim | None = None
     message: str | None = None
     seconds: float | None = None
+    deferral: Deferral | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ class Tally:
         self._counts = dict.fromkeys(("claimed", "done", "failed", "dead_letters", "cancelled", "released", "lost"), 0)
         self._away = False
         self._refused: set[str] = set()
+        self._deferred: set[tuple[str, str, datetime | None]] = set()
 
     def claimed(self, number: int) -> None:
         self._counts["claimed"] += number
@@ -96,6 +101,14 @@ class Tally:
     def lost(self, claim: Claim, message: str, seconds: float | None = None) -> None:
         self._counts["lost"] += 1
         self._tell(ExecEvent("lost", claim, message, seconds))
+
+    def deferred(self, deferrals: Iterable[Deferral]) -> None:
+        """Told once for each reason, and for each time that is sure: the others move with every lease."""
+        for entry in deferrals:
+            key = (entry.queue, entry.reason, entry.next_eligible_at if entry.exact else None)
+            if key not in self._deferred:
+                self._deferred.add(key)
+                self._tell(ExecEvent("deferred", deferral=entry))
 
     def database_away(self, error: Exception) -> None:
         if not self._away:

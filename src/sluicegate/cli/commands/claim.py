@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from sluicegate.cli.admission_views import deferred
 from sluicegate.cli.arguments import Common, whole
 from sluicegate.cli.connection import connected, worker_name
 from sluicegate.cli.output import Output, count, local, shown_json
@@ -32,7 +33,8 @@ def run(
 
     Every later call about the job needs that token. Nothing to take is an
     answer, not an error: the exit status is 0. It is 1 while all there is
-    is held back, or being taken by others at this moment.
+    is deferred, each closed queue with its reason and time, or being taken
+    by others at this moment.
 
     sluicegate claim reviews --json > claim.json
     sluicegate complete 17 --token-file claim.json
@@ -80,13 +82,13 @@ def _lines(claim: Claim) -> list[str]:
 
 
 def _status(answer: ClaimAnswer, output: Output) -> int:
+    for deferral in answer.deferred:
+        output.note(deferred(deferral))
     if answer.claims or answer.gone:
         return 0
-    if answer.empty:
+    if answer.empty and not answer.deferred:
         output.note("There is nothing to claim.")
         return 0
-    for deferred in answer.deferred:
-        output.note(f"{deferred['queue']}: held back ({deferred['reason']})")
     if not answer.deferred:
         output.note("Others are taking these jobs at this moment. Try again after a short wait.")
     return 1

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from sluicegate.cli.admission_views import deferred
 from sluicegate.cli.arguments import Common, seconds, whole
 from sluicegate.cli.connection import announce, settings, worker_name
 from sluicegate.cli.output import Output, count, span
@@ -32,7 +33,8 @@ async def run(
         float | None, seconds("timeout", "End a command that runs longer; its attempt has failed.")
     ] = None,
     drain: Annotated[
-        bool, Parameter(help="End when there is nothing left to take, instead of waiting for more.")
+        bool,
+        Parameter(help="End when there is nothing left to take (what is deferred waits), instead of waiting for more."),
     ] = False,
     grace: Annotated[
         float, seconds("grace", "When stopped, how long running commands may go on; 30 unless given.")
@@ -53,6 +55,7 @@ async def run(
     result; 75 gives it back for later; anything else fails the attempt,
     with the end of the error output. Ctrl-C or SIGTERM takes no more jobs
     and lets the running ones end; a second one ends them at once.
+    A queue that is closed by its budget is told once, and waited for.
 
     sluicegate exec mail --concurrency 4 -- ./send.sh {payload.to}
     sluicegate exec reviews --drain --timeout 900 -- ./review {payload.pr}
@@ -90,16 +93,19 @@ def _document(event: ExecEvent) -> dict[str, Any]:
     return {
         "event": event.kind,
         "job_id": None if job is None else job.id,
-        "queue": None if job is None else job.queue,
+        "queue": job.queue if job is not None else None if event.deferral is None else event.deferral.queue,
         "attempt": None if job is None else job.attempt,
         "max_attempts": None if job is None else job.max_attempts,
         "seconds": event.seconds,
         "message": event.message,
+        **({} if event.deferral is None else {"deferred": event.deferral.to_dict()}),
     }
 
 
 def _line(event: ExecEvent) -> str:
     message = (event.message or "").strip()
+    if event.deferral is not None:
+        return deferred(event.deferral)
     if event.claim is None:
         words = {
             "database_away": "The database is out of reach; waiting for it",

@@ -1,0 +1,108 @@
+"""Budgets and what they hold back, as people see them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sluicegate.cli.output import count, local
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from sluicegate.model import ClosedGate, Deferral, Gate, QueueAdmission, WindowLimit
+
+_REASONS = {
+    "admission_unavailable": "its policy cannot be evaluated",
+    "paused": "paused",
+    "window_exhausted": "its budget is used up",
+    "headroom_low": "headroom is low",
+    "in_flight_full": "as many run as may run at once",
+}
+
+
+def why(reason: str | None) -> str:
+    """A reason in words."""
+    return _REASONS.get(reason or "", (reason or "unknown").replace("_", " "))
+
+
+def opens(at: datetime | None, *, exact: bool) -> str:
+    """When something opens, as the end of a sentence."""
+    if at is None:
+        return "until it is opened"
+    return f"until {local(at)}" + ("" if exact else " or earlier")
+
+
+def deferred(entry: Deferral) -> str:
+    """A closed queue in a line."""
+    waiting = count(entry.pending, "job") + ("" if entry.pending_exact else " or more")
+    gates = ", ".join(gate(one) for one in entry.all)
+    return (
+        f"{entry.queue} is deferred: {why(entry.reason)} ({entry.reason}; {gates}), "
+        f"{opens(entry.next_eligible_at, exact=entry.exact)}; {waiting} waiting"
+    )
+
+
+def gate(found: ClosedGate) -> str:
+    """What is used of a limit."""
+    match found.gate:
+        case "window":
+            return f"{found.used:,} of {found.limit:,} this {found.period}"
+        case "in_flight":
+            return f"{found.used:,} of {found.limit:,} in flight"
+        case "pause":
+            return "paused"
+        case _:
+            return "policy unreadable"
+
+
+def sentence(found: QueueAdmission) -> str:
+    """The policy of a queue as the sentence it stands for."""
+    if found.status == "ungoverned":
+        return f"{found.queue} has no policy: as much may start as is asked for."
+    parts = [limit(one) for one in found.limits]
+    if found.max_in_flight is not None:
+        shadow = " (counted only)" if found.in_flight_mode == "shadow" else ""
+        parts.append(f"at most {found.max_in_flight:,} at once{shadow}")
+    if found.paused:
+        ends = f" until {local(found.paused_until)}" if found.paused_until is not None else " until resumed"
+        parts.append(f"paused{ends}" + (f" ({found.paused_reason})" if found.paused_reason else ""))
+    return f"{found.queue}: {', '.join(parts)}."
+
+
+def limit(found: WindowLimit) -> str:
+    """A window limit in words."""
+    window = found.window
+    since = {
+        "hour": f"from minute {window.start[3:]}",
+        "day": f"from {window.start}",
+        "week": f"from {window.weekday} {window.start}",
+        "month": f"from day {window.day} {window.start}",
+    }[window.period]
+    article = "an" if window.period == "hour" else "a"
+    shadow = " (counted only)" if found.mode == "shadow" else ""
+    return f"at most {found.max_claims_per_window:,} {article} {window.period} {since} {window.tz}{shadow}"
+
+
+def used(gates: tuple[Gate, ...]) -> list[str]:
+    """What is used of each limit, a line each."""
+    lines = []
+    for found in gates:
+        if found.gate == "pause":
+            continue
+        closed = ", closed" if found.closed else ""
+        resets = f", until {local(found.until)}" if found.gate == "window" and found.until is not None else ""
+        lines.append(f"  already used: {gate(found)}{closed}{resets}")
+    return lines
+
+
+def standing(found: QueueAdmission) -> str:
+    """Whether a queue is open, in words."""
+    verdict = found.verdict
+    if verdict is None or verdict.state == "admitted":
+        return "open"
+    return f"closed, {why(verdict.reason)} ({verdict.reason}), {opens(verdict.next_eligible_at, exact=verdict.exact)}"
+
+
+def change(found: QueueAdmission) -> list[str]:
+    """What a change has come to."""
+    return [sentence(found), *used(found.gates)]

@@ -1,0 +1,148 @@
+"""What the commands about budgets share: whose queue it is, the limits to set, and the policy that they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from sluicegate.cli.arguments import Common, limit
+from sluicegate.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from sluicegate.model import QueueAdmission
+
+PERIODS = ("hour", "day", "week", "month")
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+QueueName = Annotated[str, Parameter(name="QUEUE", help="The name of the queue.")]
+Reason = Annotated[str | None, Parameter(help="Why, for the audit; up to 1,024 bytes.")]
+Revision = Annotated[
+    int | None,
+    limit("revision", "Only if the policy is still at this revision, as show tells; 0: only if there is none.", "N"),
+]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Whose:
+    """Whose queue it is, shorter than --scope."""
+
+    endpoint: Annotated[
+        str | None, Parameter(help="The queue of this endpoint: SLUG or SLUG@OWNER. Else --scope decides.")
+    ] = None
+    team: Annotated[str | None, Parameter(help="The queue of this team: SLUG.")] = None
+
+    def within(self, common: Common) -> Common:
+        """The common options with the scope that was meant. Raises InvalidArgument if two were named."""
+        named = [
+            f"{kind}:{slug}" for kind, slug in (("endpoint", self.endpoint), ("team", self.team)) if slug is not None
+        ]
+        if not named:
+            return common
+        if len(named) > 1 or common.scope not in (None, *named):
+            raise InvalidArgument(
+                "The queue was given two owners.",
+                field="scope",
+                next_step="Name one of --endpoint, --team and --scope.",
+            )
+        return replace(common, scope=named[0])
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Limits:
+    """The limits that a policy is to have. What is not named stays as it is."""
+
+    per_hour: Annotated[int | str | None, limit("max_claims_per_window", "At most so many claims an hour.")] = None
+    per_day: Annotated[int | str | None, limit("max_claims_per_window", "At most so many claims a day.")] = None
+    per_week: Annotated[int | str | None, limit("max_claims_per_window", "At most so many claims a week.")] = None
+    per_month: Annotated[int | str | None, limit("max_claims_per_window", "At most so many claims a month.")] = None
+    tz: Annotated[
+        str | None, Parameter(help="The zone of the windows, e.g. America/Los_Angeles; UTC unless given.")
+    ] = None
+    start: Annotated[
+        str | None,
+        Parameter(help="When a window starts, HH:MM; for an hour 00:MM. 00:00 unless given.", metavar="HH:MM"),
+    ] = None
+    weekday: Annotated[
+        str | None, Parameter(help="The day a week starts on, Mon to Sun; Mon unless given.", metavar="DAY")
+    ] = None
+    day: Annotated[
+        int | str | None, limit("window.day", "The day a month starts on: 1 to 28, 1 unless given.", "N")
+    ] = None
+    max_in_flight: Annotated[int | str | None, limit("max_in_flight", "At most so many claimed at once.")] = None
+
+    def patch(self, now: QueueAdmission | None) -> dict[str, Any]:
+        """The fields of a policy to change, given what it is now. Raises InvalidArgument if nothing was named."""
+        patch: dict[str, Any] = {}
+        if self.max_in_flight is not None:
+            patch["max_in_flight"] = None if self.max_in_flight == "none" else self.max_in_flight
+        limits = self._limits([] if now is None else [one.to_dict() for one in now.limits])
+        if limits is not None:
+            patch["limits"] = limits
+        if not patch:
+            raise InvalidArgument(
+                "No limit was named.",
+                field="policy",
+                next_step="Name one of --per-hour, --per-day, --per-week, --per-month and --max-in-flight.",
+            )
+        return patch
+
+    def _limits(self, now: Sequence[Mapping[str, Any]]) -> list[Any] | None:
+        named = {period: getattr(self, f"per_{period}") for period in PERIODS}
+        shapes = (self.tz, self.start, self.weekday, self.day)
+        wanted = {period for period, number in named.items() if number is not None}
+        if not wanted and shapes == (None,) * 4:
+            return None
+        kept = [one for one in now if one["window"]["period"] not in wanted]
+        if not wanted:
+            # Only the windows change: those of every limit there is.
+            return self._all_have_a_use([self._shaped(one, alone=False) for one in kept])
+        zone = next((one["window"]["tz"] for one in now), "UTC")
+        new = []
+        for period in PERIODS:
+            number = named[period]
+            if number is None or number == "none":
+                continue
+            before = next((one for one in now if one["window"]["period"] == period), None)
+            window = {"period": period, "tz": zone, "weekday": "Mon" if period == "week" else None}
+            one = dict(before or {"window": window}) | {"max_claims_per_window": number}
+            new.append(self._shaped(one, alone=len(wanted) == 1))
+        self._all_have_a_use(new)
+        return [*kept, *new]
+
+    def _shaped(self, one: Mapping[str, Any], *, alone: bool) -> dict[str, Any]:
+        window = {key: value for key, value in one["window"].items() if value is not None}
+        period = window["period"]
+        if self.tz is not None:
+            window["tz"] = self.tz
+        # One start serves a day, a week and a month; an hour knows its minute only, and keeps its own beside them.
+        if self.start is not None and (alone or period != "hour" or self.start.startswith("00:")):
+            window["start"] = self.start
+        if self.weekday is not None and period == "week":
+            window["weekday"] = self.weekday[:3].title() if self.weekday[:3].title() in _DAYS else self.weekday
+        if self.day is not None and period == "month":
+            window["day"] = self.day
+        return {**one, "window": window}
+
+    def _all_have_a_use(self, limits: list[Any]) -> list[Any]:
+        """Refuse an option that shapes no window: it was meant to do something."""
+        periods = {one["window"]["period"] for one in limits}
+        for option, given, fitting in (
+            ("--weekday", self.weekday, {"week"}),
+            ("--day", self.day, {"month"}),
+            ("--tz", self.tz, set(PERIODS)),
+            ("--start", self.start, set(PERIODS)),
+        ):
+            if given is not None and not periods & fitting:
+                raise InvalidArgument(
+                    f"{option} has no window to shape.",
+                    field=f"window.{option[2:]}",
+                    next_step="Name the limit it belongs to: "
+                    + ", ".join(f"--per-{period}" for period in PERIODS if period in fitting)
+                    + ".",
+                )
+        return limits

@@ -1,0 +1,54 @@
+"""``sluicegate explain``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sluicegate.cli.admission_views import gate, opens, why
+from sluicegate.cli.arguments import Common, JobId
+from sluicegate.cli.connection import connected
+from sluicegate.cli.job_views import state
+from sluicegate.cli.output import Output, local
+
+if TYPE_CHECKING:
+    from sluicegate.model import Explanation
+
+
+def run(job_id: JobId, /, *, common: Common = Common()) -> None:
+    """Say why a job does not run, when it will, and what would admit it now.
+
+    sluicegate explain 17
+    """
+    with connected(common) as client:
+        found = client.explain(job_id)
+    Output(json=common.json).answer(found.to_dict(), *_lines(found))
+
+
+def _lines(found: Explanation) -> list[str]:
+    job, verdict = found.job, found.verdict
+    lines = [f"job {job.id} of {job.queue} is {state(job)}: {_short(found)}."]
+    if found.waits_for == "admission":
+        lines += [f"  closed    {gate(one)}, {opens(one.until, exact=one.exact)}" for one in verdict.all]
+        if found.position is not None:
+            lines.append(f"  before it {found.position:,}{'' if found.position_exact else ' or more'} of its class")
+    if found.expected_at is not None:
+        lines.append(f"  expected  {local(found.expected_at)}, if nothing changes")
+    lines.append(f"  charged   {found.charged:,}, of which for retries: {found.charged_for_retries:,}")
+    if found.command is not None:
+        lines.append(f"  now       {found.command}")
+    return lines
+
+
+def _short(found: Explanation) -> str:
+    verdict = found.verdict
+    match found.waits_for:
+        case "admission" if verdict.state == "deferred":
+            return f"deferred, {why(verdict.reason)}, {opens(verdict.next_eligible_at, exact=verdict.exact)}"
+        case "admission":
+            return "it may start; the next claim of its queue takes the first in line"
+        case "run_at":
+            return f"it waits for its time, {local(found.job.run_at)}"
+        case "running":
+            return f"{found.job.worker or 'somebody'} works on it until {local(found.job.lease_expires_at)}"
+        case _:
+            return "it waits for nothing"

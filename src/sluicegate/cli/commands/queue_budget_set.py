@@ -1,0 +1,66 @@
+"""``sluicegate queue budget set``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sluicegate.cli.admission_views import change
+from sluicegate.cli.arguments import Common
+from sluicegate.cli.budgets import Limits, QueueName, Reason, Revision, Whose
+from sluicegate.cli.connection import connected
+from sluicegate.cli.output import Output
+from sluicegate.errors import Conflict, NotFound
+
+if TYPE_CHECKING:
+    from sluicegate import SyncClient
+    from sluicegate.model import QueueAdmission
+
+_TRIES = 5
+
+
+def run(
+    queue: QueueName,
+    /,
+    *,
+    limits: Limits = Limits(),
+    reason: Reason = None,
+    revision: Revision = None,
+    whose: Whose = Whose(),
+    common: Common = Common(),
+) -> None:
+    """Set limits on how many jobs of a queue may start, and run at once.
+
+    The limits that are named change, the others stay; none takes one away.
+    It holds from the next claim on, and counts what was claimed before in
+    the current windows. What runs goes on, even above a lowered limit.
+
+    sluicegate queue budget set reviews --per-day 100 --per-hour 20
+    sluicegate queue budget set reviews --per-day none --max-in-flight 4
+    """
+    with connected(whose.within(common)) as client:
+        answer = _patched(client, queue, limits, reason, revision)
+    Output(json=common.json).answer(answer.to_dict(), *change(answer))
+
+
+def _patched(
+    client: SyncClient, queue: str, limits: Limits, reason: str | None, revision: int | None
+) -> QueueAdmission:
+    for left in reversed(range(_TRIES)):
+        now = _now(client, queue)
+        patch = limits.patch(now)
+        seen = revision if revision is not None else 0 if now is None else now.revision
+        try:
+            return client.patch_policy(queue, patch, reason=reason, revision=seen)
+        except Conflict:
+            # Somebody changed it in between: what is kept is kept from what it is now.
+            if revision is not None or not left:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _now(client: SyncClient, queue: str) -> QueueAdmission | None:
+    try:
+        (found,) = client.admission_status(queue).queues
+    except NotFound:
+        return None
+    return found

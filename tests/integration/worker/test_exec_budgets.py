@@ -1,0 +1,59 @@
+"""Closed queues: what is over budget waits, is told once, and starts when its queue opens."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sluicegate import Client, NewJob
+from sluicegate.testing import advance_clock, set_clock
+from sluicegate.worker.exec import ExecEvent, StopRequest, run_exec
+from tests.integration.worker.support import QUEUE, sh
+from tests.integration.worker.test_exec_claims import WatchedClient
+from tests.support.waiting import eventually_async
+
+HOUR = {"limits": [{"max_claims_per_window": 2, "window": {"period": "hour", "tz": "UTC"}}]}
+NOON = datetime(2026, 6, 1, 12, 0, 1, tzinfo=UTC)
+
+
+async def test_drain_ends_when_all_that_is_left_is_deferred(client: Client) -> None:
+    await client.set_policy(QUEUE, HOUR)
+    await client.enqueue_many([NewJob(QUEUE) for _ in range(5)])
+    events: list[ExecEvent] = []
+    report = await run_exec(client, QUEUE, ["true"], drain=True, concurrency=3, on_event=events.append)
+    assert (report.claimed, report.done) == (2, 2)
+    (told,) = [event.deferral for event in events if event.kind == "deferred"]
+    assert told is not None
+    assert (told.queue, told.reason, told.pending) == (QUEUE, "window_exhausted", 3)
+    assert len((await client.list_jobs(queue=QUEUE, state="pending")).jobs) == 3
+
+
+async def test_drain_runs_everything_under_a_cap_below_its_concurrency(client: Client) -> None:
+    await client.set_policy(QUEUE, {"max_in_flight": 1})
+    await client.enqueue_many([NewJob(QUEUE) for _ in range(4)])
+    report = await run_exec(client, QUEUE, sh("sleep 0.05"), drain=True, concurrency=3)
+    assert report.done == 4
+
+
+async def test_a_closed_queue_is_not_polled_and_goes_on_at_its_boundary(dsn: str) -> None:
+    set_clock(dsn, NOON)
+    stop = StopRequest()
+    done: list[int] = []
+
+    def on_event(event: ExecEvent) -> None:
+        if event.kind == "done":
+            done.append(1)
+
+    async with WatchedClient(dsn) as client:
+        await client.set_policy(QUEUE, HOUR)
+        await client.enqueue_many([NewJob(QUEUE) for _ in range(4)])
+        run = asyncio.create_task(run_exec(client, QUEUE, ["true"], on_event=on_event, stop=stop))
+        await eventually_async(lambda: len(done) == 2 and client.claims[-1][1:] == (0, 0), "a closed queue")
+        asked = len(client.claims)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2):
+                await eventually_async(lambda: len(client.claims) > asked, "another claim")
+        await asyncio.to_thread(advance_clock, dsn, timedelta(hours=1))
+        await eventually_async(lambda: len(done) == 4, "the next window")
+        stop.ask("the test is over")
+        assert (await run).done == 4
