@@ -19,7 +19,7 @@ begin
             perform sluicegate.refuse('SG005', 'verb', format('%s is not granted to %s.', p_verb, p_actor),
                 'Its owner can grant it; it lets the agent change its own budget.');
         end if;
-        if v_actor_id <> v_scope_id or v_queue_id is null or not exists (
+        if v_actor_id <> v_scope_id or (v_queue_id is null and not p_create) or not exists (
             select from sluicegate.endpoint_grant g
             where g.endpoint_id = v_actor_id and g.verb = p_verb and (g.queue_id is null or g.queue_id = v_queue_id)
         ) then

@@ -43,10 +43,20 @@ begin
             from (
                 select u.starts, jsonb_build_object('period', b.period, 'tz', b.tz, 'starts', u.starts, 'ends', max(u.ends),
                     'charged', sum(u.used), 'forgiven', coalesce(max(f.amount), 0)) as entry
-                from sluicegate.usage u
+                from (
+                    select o.window_id, o.starts, o.ends, o.used from sluicegate.usage o where o.queue_id = v_queue.id
+                    union all
+                    -- A lane archives a window that has ended when it is next charged.
+                    select x.window_id, x.starts, x.ends, x.used
+                    from sluicegate.lane l
+                    cross join unnest(l.windows, l.starts, l.ends, l.used) as x(window_id, starts, ends, used)
+                    where l.queue_id = v_queue.id and x.ends <= v_now and x.used > 0 and not exists (
+                        select from sluicegate.usage o
+                        where o.window_id = x.window_id and o.starts = x.starts and o.lane = l.lane
+                    )
+                ) u
                 join sluicegate.budget_window b on b.id = u.window_id
                 left join sluicegate.forgiven f on f.window_id = u.window_id and f.starts = u.starts
-                where u.queue_id = v_queue.id
                 group by u.window_id, b.period, b.tz, u.starts
                 order by u.starts desc
                 limit 30
