@@ -56,9 +56,10 @@ async def run_exec(
     of ``lease_seconds`` (1 to 86,400; None: the endpoint's) is kept by heartbeats. When the lease is lost or the job is
     cancelled the command is killed, with all that it started; so it is when this process dies, however that happens.
 
-    Runs until SIGTERM, SIGINT, SIGHUP or ``stop`` asks it to end, or with ``drain`` until nothing can be claimed: what is left may be deferred. Without it a closed queue is
-    waited for, and asked again when it opens, at the latest after a minute. When told to end, commands
-    may run on for ``grace`` seconds; the rest is killed and given back. A second signal does that at once.
+    Runs until SIGTERM, SIGINT, SIGHUP or ``stop`` asks it to end, or with ``drain`` until nothing can be claimed: what
+    is left may be deferred. Without ``drain`` a closed queue is waited for, and asked again when it opens, at the
+    latest after a minute. When told to end, commands may run on for ``grace`` seconds; the rest is killed and given
+    back. A second signal does that at once.
 
     ``on_event`` is called with what happens, from this task's event loop. Raises InvalidArgument before anything is
     claimed; what makes claiming impossible (Forbidden, NotFound, SchemaMismatch, WrongIsolation) after what runs has

@@ -48,12 +48,22 @@ async def test_a_closed_queue_is_not_polled_and_goes_on_at_its_boundary(dsn: str
         await client.set_policy(QUEUE, HOUR)
         await client.enqueue_many([NewJob(QUEUE) for _ in range(4)])
         run = asyncio.create_task(run_exec(client, QUEUE, ["true"], on_event=on_event, stop=stop))
-        await eventually_async(lambda: len(done) == 2 and client.claims[-1][1:] == (0, 0), "a closed queue")
+
+        async def closed() -> bool:
+            return len(done) == 2 and client.claims[-1][1] == 0
+
+        async def asked_again() -> bool:
+            return len(client.claims) > asked
+
+        async def over() -> bool:
+            return len(done) == 4
+
+        await eventually_async(closed, "a closed queue")
         asked = len(client.claims)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(2):
-                await eventually_async(lambda: len(client.claims) > asked, "another claim")
+                await eventually_async(asked_again, "another claim")
         await asyncio.to_thread(advance_clock, dsn, timedelta(hours=1))
-        await eventually_async(lambda: len(done) == 4, "the next window")
+        await eventually_async(over, "the next window")
         stop.ask("the test is over")
         assert (await run).done == 4

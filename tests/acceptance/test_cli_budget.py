@@ -1,0 +1,198 @@
+"""``queue budget …``, ``admission``, ``explain``, ``next``, and what ``claim`` says of a closed queue."""
+
+from datetime import datetime
+
+import pytest
+
+from tests.acceptance.conftest import Cli
+
+
+def enqueued(cli: Cli, number: int, queue: str = "reviews") -> list[int]:
+    lines = "".join(f"{at}\n" for at in range(number))
+    return [job["id"] for job in cli("enqueue", queue, "--from-lines", "-", "--json", stdin=lines).json["jobs"]]
+
+
+def limits(document: dict[str, object]) -> dict[str, int]:
+    found = document["limits"]
+    assert isinstance(found, list)
+    return {one["window"]["period"]: one["max_claims_per_window"] for one in found}
+
+
+def test_set_reads_like_the_sentence_it_stands_for(cli: Cli) -> None:
+    enqueued(cli, 3)
+    cli("claim", "reviews", "-n", "2")
+    told = cli(
+        "queue", "budget", "set", "reviews", "--per-day", "100", "--per-hour", "20",
+        "--tz", "America/Los_Angeles", "--max-in-flight", "4",
+    ).out  # fmt: skip
+    first, *rest = told.splitlines()
+    assert first == (
+        "reviews: at most 20 an hour from minute 00 America/Los_Angeles, "
+        "at most 100 a day from 00:00 America/Los_Angeles, at most 4 at once."
+    )
+    assert all(line.startswith("  already used: ") for line in rest)
+    assert "2 of 4 in flight" in told
+
+
+def test_set_changes_what_is_named_and_keeps_the_rest(cli: Cli) -> None:
+    def budget(*arguments: str) -> dict[str, object]:
+        document: dict[str, object] = cli("queue", "budget", "set", "reviews", *arguments, "--json").json
+        return document
+
+    budget("--per-day", "100", "--tz", "Asia/Tokyo", "--start", "09:30", "--max-in-flight", "4")
+    after = budget("--per-hour", "20")
+    assert (limits(after), after["max_in_flight"]) == ({"hour": 20, "day": 100}, 4)
+    assert [one["window"]["tz"] for one in after["limits"]] == ["Asia/Tokyo"] * 2  # type: ignore[attr-defined]
+    raised = budget("--per-day", "200")
+    (day,) = (one for one in raised["limits"] if one["window"]["period"] == "day")  # type: ignore[attr-defined]
+    assert (day["max_claims_per_window"], day["window"]["start"]) == (200, "09:30")
+    gone = budget("--per-hour", "none", "--max-in-flight", "none")
+    assert (limits(gone), gone["max_in_flight"]) == ({"day": 200}, None)
+    week = budget("--per-week", "7", "--weekday", "thu", "--per-month", "30", "--day", "15")
+    windows = {one["window"]["period"]: one["window"] for one in week["limits"]}  # type: ignore[attr-defined]
+    assert (windows["week"]["weekday"], windows["month"]["day"]) == ("Thu", 15)
+    moved = budget("--tz", "UTC")
+    assert {one["window"]["tz"] for one in moved["limits"]} == {"UTC"}  # type: ignore[attr-defined]
+    assert limits(moved) == {"day": 200, "week": 7, "month": 30}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (["--per-day", "x"], "max_claims_per_window"),
+        (["--per-day", "-1"], "max_claims_per_window"),
+        (["--per-day", "1", "--tz", "Mars/Olympus"], "window.tz"),
+        (["--per-day", "1", "--start", "25:00"], "window.start"),
+        (["--per-hour", "1", "--start", "09:00"], "window.start"),
+        (["--per-week", "1", "--weekday", "Someday"], "window.weekday"),
+        (["--per-day", "1", "--weekday", "Mon"], "window.weekday"),
+        (["--per-month", "1", "--day", "29"], "window.day"),
+        (["--max-in-flight", "10001"], "max_in_flight"),
+        (["--max-in-flight", "none"], "policy"),
+        (["--endpoint", "a", "--team", "b", "--per-day", "1"], "scope"),
+        ([], "policy"),
+    ],
+)
+def test_a_malformed_budget_is_refused_by_its_field(cli: Cli, arguments: list[str], field: str) -> None:
+    error = cli("queue", "budget", "set", "reviews", *arguments, "--json", status=2).error
+    assert (error["code"], error["field"]) == ("invalid_argument", field)
+    assert error["next_step"]
+    assert cli("admission", "--json").json["queues"] == []
+
+
+def test_a_closed_queue_is_told_with_its_reason_and_time(cli: Cli) -> None:
+    _, second, third = enqueued(cli, 3)
+    cli("queue", "budget", "set", "reviews", "--per-day", "1")
+    assert len(cli("claim", "reviews", "-n", "3", "--json").json["claims"]) == 1
+    answer = cli("claim", "reviews", "--json", status=1).json
+    assert answer["claims"] == []
+    (entry,) = answer["deferred"]
+    assert set(entry) == {"queue", "reason", "pending", "pending_exact", "next_eligible_at", "exact", "all"}
+    assert (entry["queue"], entry["reason"], entry["pending"], entry["exact"]) == (
+        "reviews", "window_exhausted", 2, True,
+    )  # fmt: skip
+    assert entry["all"][0]["limit"] == 1
+    told = cli("claim", "reviews", status=1)
+    assert told.out == ""
+    assert "reviews is deferred: its budget is used up (window_exhausted; 1 of 1 this day), until " in told.err
+    error = cli.refused("claim", "--job", str(second))
+    assert (error["code"], error["queue"], error["reason"]) == ("deferred", "reviews", "window_exhausted")
+    assert datetime.fromisoformat(error["next_eligible_at"]) == datetime.fromisoformat(entry["next_eligible_at"])
+    explained = cli("explain", str(third), "--json").json
+    assert (explained["waits_for"], explained["verdict"]["reason"], explained["position"]) == (
+        "admission", "window_exhausted", 1,
+    )  # fmt: skip
+    assert "deferred, its budget is used up, until " in cli("explain", str(third)).out
+    rows = cli("next", "--queue", "reviews", "--json").json["jobs"]
+    assert [(row["id"], row["status"]) for row in rows] == [(second, "deferred"), (third, "deferred")]
+    assert "deferred (window_exhausted)" in cli("next").out
+
+
+def test_the_command_that_explain_names_admits_the_job(cli: Cli) -> None:
+    _, second = enqueued(cli, 2)
+    cli("queue", "budget", "set", "reviews", "--per-day", "1", "--max-in-flight", "1")
+    cli("claim", "reviews")
+    command = cli("explain", str(second), "--json").json["command"].split()
+    assert command[0] == "sluicegate"
+    cli(*command[1:])
+    assert cli("claim", "--job", str(second), "--json").json["job"]["id"] == second
+
+
+def test_show_says_what_is_left_and_what_waits(cli: Cli) -> None:
+    enqueued(cli, 3)
+    cli("queue", "budget", "set", "reviews", "--per-day", "2", "--max-in-flight", "1")
+    (claim,) = cli("claim", "reviews", "--json").json["claims"]
+    assert (claim["admission"]["used"], claim["admission"]["remaining"]) == (1, 1)
+    shown = cli("queue", "budget", "show", "reviews", "--json").json
+    assert (shown["status"], shown["backlog"]["pending"], shown["scope"]) == ("in_flight_full", 2, "endpoint:default")
+    told = cli("queue", "budget", "show", "reviews").out
+    assert "already used: 1 of 2 this day" in told
+    assert "already used: 1 of 1 in flight, closed" in told
+    assert "charged for retries: 0" in told
+    (queue,) = cli("admission", "--json").json["queues"]
+    assert (queue["queue"], queue["status"]) == ("reviews", "in_flight_full")
+    assert "now: closed, as many run as may run at once (in_flight_full)" in cli("admission", "reviews").out
+    assert cli.refused("queue", "budget", "show", "nowhere")["code"] == "not_found"
+
+
+def test_pause_resume_reset_clear_and_the_audit_of_it_all(cli: Cli) -> None:
+    enqueued(cli, 3)
+    cli("queue", "budget", "set", "reviews", "--per-day", "1", "--reason", "a quota")
+    cli("claim", "reviews")
+    paused = cli("queue", "budget", "pause", "reviews", "--until", "2999-01-01T00:00:00Z", "--reason", "down").out
+    assert "paused until 2999" in paused
+    assert cli("claim", "reviews", "--json", status=1).json["deferred"][0]["reason"] == "paused"
+    cli("queue", "budget", "resume", "reviews")
+    assert cli.refused("queue", "budget", "resume", "reviews")["code"] == "conflict"
+    assert "already used: 0 of 1 this day" in cli("queue", "budget", "reset", "reviews", "--reason", "refunded").out
+    assert len(cli("claim", "reviews", "--json").json["claims"]) == 1
+    assert cli("queue", "budget", "clear", "reviews").out == (
+        "reviews has no policy: as much may start as is asked for.\n"
+    )
+    entries = cli("queue", "budget", "audit", "reviews", "--json").json["audit"]
+    assert [entry["verb"] for entry in entries] == ["clear", "reset", "resume", "pause", "set"]
+    assert (entries[-1]["reason"], entries[-1]["before"]) == ("a quota", None)
+    assert "set  by " in cli("queue", "budget", "audit", "reviews").out
+
+
+def test_a_revision_guards_against_a_second_editor(cli: Cli) -> None:
+    first = cli("queue", "budget", "set", "reviews", "--per-day", "1", "--revision", "0", "--json").json
+    cli("queue", "budget", "set", "reviews", "--per-day", "2")
+    error = cli.refused("queue", "budget", "set", "reviews", "--per-day", "3", "--revision", str(first["revision"]))
+    assert error["code"] == "conflict"
+    assert limits(cli("queue", "budget", "show", "reviews", "--json").json) == {"day": 2}
+
+
+def test_rehearse_tells_what_a_budget_would_have_done(cli: Cli) -> None:
+    enqueued(cli, 4)
+    cli("claim", "reviews", "-n", "4")
+    found = cli("queue", "budget", "rehearse", "reviews", "--per-month", "3", "--json").json
+    assert (found["claims"], sum(day["admitted"] for day in found["per_day"])) == (4, 3)
+    assert sum(day["still_deferred"] for day in found["per_day"]) == 1
+    assert "STILL WAITING" in cli("queue", "budget", "rehearse", "reviews", "--per-month", "3").out
+    assert cli("admission", "--json").json["queues"] == []
+
+
+def test_options_may_stand_before_the_words_of_a_command(cli: Cli) -> None:
+    cli("--json", "queue", "budget", "set", "reviews", "--max-in-flight", "0")
+    assert cli("--json", "queue", "budget", "show", "reviews").json["status"] == "paused"
+    error = cli("--json", "queue", "budget", "shwo", "reviews", status=2).error
+    assert "queue budget show" in error["next_step"]
+    assert cli("queue", "--json", status=2).error["field"] == "command"
+
+
+def test_a_queue_of_another_scope_is_named_by_its_owner(cli: Cli) -> None:
+    cli("queue", "budget", "set", "reviews", "--max-in-flight", "1", "--endpoint", "default")
+    assert cli("queue", "budget", "show", "reviews", "--scope", "endpoint:default", "--json").json["max_in_flight"] == 1
+    assert cli.refused("queue", "budget", "show", "reviews", "--endpoint", "nobody")["code"] == "not_found"
+    assert cli.refused("queue", "budget", "show", "reviews", "--team", "nobody")["code"] == "not_found"
+
+
+def test_exec_ends_when_only_deferred_work_is_left(cli: Cli) -> None:
+    enqueued(cli, 3)
+    cli("queue", "budget", "set", "reviews", "--per-month", "2")
+    out = cli("exec", "reviews", "--drain", "--", "true").out
+    assert "reviews is deferred: its budget is used up (window_exhausted; 2 of 2 this month)" in out
+    assert "2 attempts in " in out
+    events = [line for line in cli("exec", "reviews", "--drain", "--json", "--", "true").out.splitlines() if line]
+    assert '"event": "deferred"' in events[0]
