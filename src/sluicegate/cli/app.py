@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 
@@ -89,7 +90,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(tokens: list[str]) -> int:
     app = build()
-    if not tokens or tokens[0].startswith("-") or (tokens[0],) in PREFIXES:
+    words = tuple(itertools.takewhile(lambda token: not token.startswith("-"), tokens))
+    if not words or words in PREFIXES:
         # Help shows the first sentence of every command, which only its module knows.
         for command in COMMANDS:
             verb(app, command)
