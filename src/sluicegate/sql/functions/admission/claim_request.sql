@@ -22,6 +22,8 @@ declare
     v_taken record;
     v_claims json[] := '{}';
     v_count integer := 0;
+    v_verdict jsonb;
+    v_faults jsonb := '{}';
     v_deferred jsonb := '[]';
     v_kept jsonb;
     v_busy boolean := false;
@@ -61,10 +63,12 @@ begin
         order by q.id
     loop
         v_known := v_known + 1;
-        if v_queue.governed and sluicegate.looks_closed(v_queue.id, v_now)
-            and sluicegate.verdict(v_queue.id) ->> 'state' = 'deferred'
-        then
+        v_verdict := case when v_queue.governed and sluicegate.looks_closed(v_queue.id, v_now) then sluicegate.verdict(v_queue.id) end;
+        if v_verdict ->> 'state' = 'deferred' then
             v_closed := v_closed || v_queue.id;
+            if v_verdict ->> 'reason' = 'admission_unavailable' then
+                v_faults := v_faults || jsonb_build_object(v_queue.id::text, v_verdict);
+            end if;
         else
             v_open := v_open || v_queue.id;
         end if;
@@ -90,7 +94,7 @@ begin
     end loop;
 
     if v_count < v_n then
-        for v_queue in select c as id, sluicegate.deferral(c, v_now) as entry from unnest(v_closed) c loop
+        for v_queue in select c as id, sluicegate.deferral(c, v_now, v_faults -> c::text) as entry from unnest(v_closed) c loop
             if v_queue.entry is null then
                 -- It has opened meanwhile, or nothing waits in it.
                 v_open := v_open || v_queue.id;

@@ -1,11 +1,12 @@
--- The deferred entry of one queue, or null when it is admitted or nothing waits in it.
+-- The deferred entry of one queue, or null when it is admitted or nothing waits in it; p_verdict is one that need not be asked for
+-- again, since finding out that a policy is locked away takes seconds.
 -- grants: none
-create or replace function sluicegate.deferral(p_queue_id bigint, p_now timestamptz) returns jsonb
+create or replace function sluicegate.deferral(p_queue_id bigint, p_now timestamptz, p_verdict jsonb default null) returns jsonb
 language plpgsql
 set search_path = sluicegate, pg_temp
 as $$
 declare
-    v_verdict jsonb := sluicegate.verdict(p_queue_id);
+    v_verdict jsonb := coalesce(p_verdict, sluicegate.verdict(p_queue_id));
     v_count record;
 begin
     if v_verdict ->> 'state' = 'admitted' then

@@ -6,7 +6,7 @@ language plpgsql stable
 set search_path = sluicegate, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
-set lock_timeout = '3s'
+set lock_timeout = '1s'
 as $$
 declare
     v_policy sluicegate.policy;

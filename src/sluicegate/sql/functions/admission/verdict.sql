@@ -36,7 +36,8 @@ begin
         'gates', coalesce(jsonb_agg(s.entry || jsonb_build_object('closed', s.closed, 'mode', s.mode, 'starts', s.starts) order by s.gate, s.until), '[]')
     ) into v_verdict
     from shown s;
-    if v_verdict -> 'gates' = '[]' and not exists (select from sluicegate.policy p where p.queue_id = p_queue_id) then
+    perform sluicegate.check_policy(p_queue_id);
+    if not exists (select from sluicegate.policy p where p.queue_id = p_queue_id) then
         raise exception using errcode = 'SG006', message = 'The queue is governed, and its policy is missing.';
     end if;
     return v_verdict;
