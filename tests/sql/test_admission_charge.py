@@ -125,7 +125,8 @@ def test_a_fresh_job_is_not_started_in_the_place_of_a_lapsed_one(sql: Sql) -> No
     first, second = sql.enqueue_many({"queue": "q"} for _ in range(2))
     sql.take_one()
     sql.lapse(first)
-    assert sql.call("claim_job", job_id=second)["status"] in {"deferred", "busy"}
+    answer = sql.call("claim_job", job_id=second)
+    assert (answer["status"], answer["deferred"]["reason"]) == ("deferred", "in_flight_full")
     assert sql.take_one()["job"]["id"] == first
 
 

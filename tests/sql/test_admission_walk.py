@@ -128,14 +128,9 @@ def test_a_random_walk_charges_what_it_opens_and_keeps_the_cap(sql: Sql, crowd: 
     )
     assert row["charged"] == row["opened"]
     assert opened(sql, "a") >= 20
-    govern(sql, "b", window(1000, "hour"))
+    govern(sql, "b", window(1_000_000, "hour"))
     sql.enqueue("b")
-    answer = ask(sql, "b")
-    assert len(answer["claims"]) == 1, (
-        answer,
-        sql.rows("select * from sluicegate.lane where queue_id = 2"),
-        sql.call("budget_show", queue="b"),
-    )
+    assert len(ask(sql, "b")["claims"]) == 1
     (gate,) = (gate for gate in sql.call("budget_show", queue="b")["gates"] if gate["gate"] == "window")
     assert gate["used"] == sql.one(
         "select count(*) from sluicegate.attempt a where a.queue_id = 2 and a.opened_at >= %s", gate["starts"]
