@@ -103,6 +103,8 @@ def test_a_closed_queue_is_told_with_its_reason_and_time(cli: Cli) -> None:
         "admission", "window_exhausted", 1,
     )  # fmt: skip
     assert "deferred, its budget is used up, until " in cli("explain", str(third)).out
+    assert cli("jobs").out.count("pending (window_exhausted)") == 2
+    assert "admission  closed, its budget is used up (window_exhausted), until " in cli("job", str(second)).out
     rows = cli("next", "--queue", "reviews", "--json").json["jobs"]
     assert [(row["id"], row["status"]) for row in rows] == [(second, "deferred"), (third, "deferred")]
     assert "deferred (window_exhausted)" in cli("next").out

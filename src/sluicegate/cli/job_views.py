@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sluicegate.cli.admission_views import standing
 from sluicegate.cli.output import local, shown_json, span
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from sluicegate.model import Attempt, JobDetail, JobRow
+    from sluicegate import SyncClient
+    from sluicegate.model import Attempt, JobDetail, JobRow, QueueAdmission
 
 HEADS = ("ID", "QUEUE", "STATE", "PRIO", "ATTEMPT", "KIND", "WHEN", "ABOUT")
 
@@ -21,12 +24,25 @@ def state(job: JobRow) -> str:
     return "cancelling" if job.cancel_requested and job.state == "claimed" else job.state
 
 
-def row(job: JobRow) -> tuple[str, ...]:
-    """The cells of a job in a list."""
+def closed_queues(client: SyncClient, jobs: Iterable[JobRow]) -> dict[str, QueueAdmission]:
+    """The closed ones of the queues in which some of these jobs wait; asks only if there are any."""
+    waiting = {job.queue for job in jobs if job.state == "pending"}
+    if not waiting:
+        return {}
+    return {
+        one.queue: one
+        for one in client.admission_status().queues
+        if one.queue in waiting and one.status not in ("admitted", "ungoverned")
+    }
+
+
+def row(job: JobRow, closed: Mapping[str, QueueAdmission] | None = None) -> tuple[str, ...]:
+    """The cells of a job in a list; ``closed`` are the queues that admit nothing now."""
+    deferral = (closed or {}).get(job.queue) if job.state == "pending" else None
     return (
         str(job.id),
         job.queue,
-        state(job),
+        state(job) if deferral is None else f"{state(job)} ({deferral.status})",
         str(job.priority),
         f"{job.attempt}/{job.max_attempts}",
         job.kind,
@@ -46,8 +62,8 @@ def _when(job: JobRow) -> datetime | None:
             return job.finished_at
 
 
-def detail(found: JobDetail) -> list[str]:
-    """One job whole, and its attempts."""
+def detail(found: JobDetail, closed: Mapping[str, QueueAdmission] | None = None) -> list[str]:
+    """One job whole, and its attempts; ``closed`` as for ``row``."""
     job = found.job
     facts = [
         (
@@ -59,6 +75,7 @@ def detail(found: JobDetail) -> list[str]:
                 else ""
             ),
         ),
+        ("admission", standing(closed[job.queue]) if closed and job.queue in closed else ""),
         ("kind", job.kind),
         ("tags", " ".join(job.tags)),
         ("priority", f"{job.priority}, class {job.class_}"),

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from sluicegate.cli.arguments import Common, seconds, whole
 from sluicegate.cli.connection import connected
-from sluicegate.cli.job_views import HEADS, row, state
+from sluicegate.cli.job_views import HEADS, closed_queues, row, state
 from sluicegate.cli.output import Output, columns, visible
 from sluicegate.errors import InvalidArgument
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from sluicegate import JobRow, SyncClient
-    from sluicegate.model import JobPage, JobState
+    from sluicegate.model import JobPage, JobState, QueueAdmission
 
 
 def run(
@@ -60,7 +60,8 @@ def run(
     with connected(common) as client:
         if not watch:
             page = wanted.page(client)
-            output.answer(page.to_dict(), *_lines(page))
+            closed = {} if output.json else closed_queues(client, page.jobs)
+            output.answer(page.to_dict(), *_lines(page, closed))
         elif output.json or not sys.stdout.isatty():
             for job in _changes(wanted, client, interval):
                 output.event(job.to_dict(), "  ".join(row(job)))
@@ -86,11 +87,11 @@ class _Wanted:
         )
 
 
-def _lines(page: JobPage) -> list[str]:
+def _lines(page: JobPage, closed: dict[str, QueueAdmission]) -> list[str]:
     if not page.jobs:
         return ["There are no such jobs."]
     more = [] if page.next_before_id is None else [f"Older ones: --before {page.next_before_id}"]
-    return [*columns(HEADS, map(row, page.jobs)), *more]
+    return [*columns(HEADS, (row(job, closed) for job in page.jobs)), *more]
 
 
 def _changes(wanted: _Wanted, client: SyncClient, interval: float) -> Iterator[JobRow]:
