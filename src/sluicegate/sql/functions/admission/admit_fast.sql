@@ -41,7 +41,7 @@ begin
         locked := locked + 1;
         v_flight := case when v_lane.cap is not null then v_lane.cap - sluicegate.lane_claimed(p_queue_id, v_lane.lane) end;
         v_now := sluicegate.clock();
-        continue when not v_lane.is_open or v_lane.paused_until > v_now;
+        continue when not (v_lane.is_open and v_lane.live) or v_lane.paused_until > v_now;
         if v_now >= any (v_lane.ends) then
             v_lane := sluicegate.lane_roll(v_lane, v_now);
         end if;

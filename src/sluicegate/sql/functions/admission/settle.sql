@@ -39,15 +39,15 @@ begin
 
     v_lanes := array(select l from sluicegate.lane l where l.queue_id = p_queue_id order by l.lane);
     v_n := cardinality(v_lanes);
-    v_claimed := array(
-        select (select count(*) from sluicegate.job j
+    -- One statement, so one snapshot: a claim that ended between two counts would be dealt out twice.
+    select array_agg(
+            (select count(*) from sluicegate.job j
             where j.queue_id = p_queue_id and j.lane = x.lane and j.state = 'claimed' and j.lane is not null)
             + (select count(*) from unnest(p_added) a where a = x.lane)
-        from unnest(v_lanes) x
-        order by x.lane
-    );
-    select count(*) + p_more into v_total
-    from sluicegate.job j where j.queue_id = p_queue_id and j.state = 'claimed';
+            order by x.lane),
+        (select count(*) + p_more from sluicegate.job j where j.queue_id = p_queue_id and j.state = 'claimed')
+    into v_claimed, v_total
+    from unnest(v_lanes) x;
     -- Claims without a lane, made before the policy, count in the total though no lane holds them.
     v_free := v_policy.max_in_flight - v_total;
 
