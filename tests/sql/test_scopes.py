@@ -267,6 +267,6 @@ def test_a_job_of_another_scope_is_neither_locked_nor_told_apart_while_its_owner
         finished = sql.claim("none", finished=items)["finished"]
     assert [answer["status"] for answer in finished] == ["not_found", "not_found"]
     known, unknown = (
-        answer["message"].replace(str(number), "N") for answer, number in zip(finished, (job, job + 1000))
+        answer["message"].replace(str(number), "N") for answer, number in zip(finished, (job, job + 1000), strict=True)
     )
     assert known == unknown
