@@ -221,8 +221,7 @@ def check_ledger(sql: Sql) -> int:
             or a.rows > 0 and a.rows <> a.last - a.first + 1
             or a.open <> (j.state = 'claimed')::int
             or j.state = 'claimed' and a.open_id is distinct from j.attempt_id
-            or j.attempt > j.max_attempts
-            or j.state = 'pending' and j.attempt >= j.max_attempts
+            or j.attempt not between 0 and j.max_attempts
         """
     )
     assert not wrong, wrong[:5]
