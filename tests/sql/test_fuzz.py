@@ -40,7 +40,7 @@ class Fuzz:
 
     def plain(self, argument: str) -> dict[str, Any]:
         """An object that would be accepted."""
-        claim = self.random.choice(self.claims) if self.claims else {"job": {"id": 1}, "lease_token": "t"}
+        claim = self.random.choice(self.claims or [{"job": {"id": 1}, "lease_token": "t"}])
         held = {"job_id": claim["job"]["id"], "lease_token": claim["lease_token"]}
         plain: dict[str, dict[str, Any]] = {
             "jobs": {"queue": "q"},

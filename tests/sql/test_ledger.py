@@ -76,7 +76,7 @@ class Walker:
     do_claim_again = do_claim
 
     def do_claim_and_repeat(self) -> None:
-        request = {"n": self.random.randint(1, 3), "request_id": f"{self.random.random()}"}
+        request: dict[str, Any] = {"n": self.random.randint(1, 3), "request_id": f"{self.random.random()}"}
         queues = self.queues()
         first = self.sql.claim(*queues, **request)
         if not first["claims"]:

@@ -166,10 +166,15 @@ class Sql:
         for old, new in changes:
             assert old in text, f"{function} does not contain {old!r} any more"
             text = text.replace(old, new)
-        self.connection.execute(text)  # type: ignore[call-overload]
+        self.connection.execute(text)
 
     def restore(self, function: str) -> None:
-        self.connection.execute(shipped_function(function).text)  # type: ignore[call-overload]
+        self.connection.execute(shipped_function(function).text)
+
+
+def each(*values: Any) -> tuple[Any, ...]:
+    """Values of any types, to go through one after the other."""
+    return values
 
 
 def lease(claim: Json) -> Json:
