@@ -90,7 +90,7 @@ async def test_a_timeout_that_is_not_reached_changes_nothing(client: Client) -> 
 @pytest.mark.parametrize(
     ("command", "problem"),
     [
-        (["no-such-program-anywhere"], "No such file or directory"),
+        (["/no-such-place/program"], "No such file or directory"),
         (["/etc/passwd"], "Permission denied"),
         (["/tmp"], "Permission denied"),
     ],
