@@ -108,6 +108,26 @@ Connect = Callable[[str], Awaitable[Session]]
 DRIVERS: dict[str, Connect] = {"psycopg": Psycopg.connect, "asyncpg": Asyncpg.connect}
 
 
+class Clients:
+    """Connections to one database, kept for all works: a new one would first read and plan every function."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._open: dict[str, list[Session]] = {}
+
+    async def get(self, driver: str, number: int) -> list[Session]:
+        """The first ``number`` connections of a driver."""
+        known = self._open.setdefault(driver, [])
+        while len(known) < number:
+            known.append(await DRIVERS[driver](self._dsn))
+        return known[:number]
+
+    async def close(self) -> None:
+        for sessions in self._open.values():
+            for session in sessions:
+                await session.close()
+
+
 def available() -> list[str]:
     """The drivers that are installed here."""
     try:

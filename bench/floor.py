@@ -4,11 +4,8 @@ Its rows are claimed with ``for update skip locked`` and ``id = any(array(…))`
 a batch. Its jobs are added by one insert each, or by COPY.
 """
 
-from abc import ABC, abstractmethod
-from typing import ClassVar
-
-from bench.drivers import DRIVERS, Session
-from bench.rounds import RanDry, Step
+from bench.drivers import Clients, Session
+from bench.work import RanDry, Step, Work
 
 TABLE = """
     create table bare (
@@ -27,44 +24,18 @@ _FILL = "insert into bare (payload) select jsonb_build_object('n', n) from gener
 BULK = 10_000
 
 
-class Floor(ABC):
-    """``clients`` connections of one driver to the bare table."""
-
-    name: ClassVar[str]
-
-    def __init__(self, dsn: str, driver: str, clients: int, per_step: int) -> None:
-        self.key = f"floor: {self.name}, {clients} x {per_step}, {driver}"
-        self.per_step = per_step
-        self._dsn = dsn
-        self._driver = driver
-        self._clients = clients
-        self._sessions: list[Session] = []
-
-    async def open(self, depth: int) -> list[Step]:
-        self._sessions = [await DRIVERS[self._driver](self._dsn) for _ in range(self._clients)]
-        await self.fill(self._sessions[0], depth)
-        return [self.step(session) for session in self._sessions]
-
-    async def close(self) -> None:
-        for session in self._sessions:
-            await session.close()
-
-    async def fill(self, session: Session, depth: int) -> None:  # noqa: ARG002  # inserts need no rows beforehand
-        await session.run("truncate bare restart identity")
-        await session.run("checkpoint")
-
-    @abstractmethod
-    def step(self, session: Session) -> Step:
-        """The step that one session repeats."""
+async def empty_table(session: Session) -> None:
+    await session.run("truncate bare restart identity")
 
 
-class FloorClaims(Floor):
+class FloorClaims(Work):
     """Rows claimed in one transaction and deleted in the next."""
 
-    name = "claim and delete"
+    def __init__(self, clients: Clients, driver: str, number: int, batch: int) -> None:
+        super().__init__("floor: claim and delete", clients, driver, number, batch)
 
     async def fill(self, session: Session, depth: int) -> None:
-        await super().fill(session, depth)
+        await empty_table(session)
         await session.run(_FILL, depth)
         await session.run("analyze bare")
 
@@ -79,13 +50,14 @@ class FloorClaims(Floor):
         return step
 
 
-class FloorInserts(Floor):
+class FloorInserts(Work):
     """One row a transaction, the payload encoded by the client."""
 
-    name = "insert"
+    def __init__(self, clients: Clients, driver: str, number: int) -> None:
+        super().__init__("floor: insert", clients, driver, number, 1)
 
-    def __init__(self, dsn: str, driver: str, clients: int) -> None:
-        super().__init__(dsn, driver, clients, 1)
+    async def fill(self, session: Session, depth: int) -> None:  # noqa: ARG002  # needs no rows beforehand
+        await empty_table(session)
 
     def step(self, session: Session) -> Step:
         async def step() -> int:
@@ -95,13 +67,14 @@ class FloorInserts(Floor):
         return step
 
 
-class FloorCopy(Floor):
+class FloorCopy(Work):
     """10,000 rows a COPY, formatted by the client."""
 
-    name = "COPY"
+    def __init__(self, clients: Clients, driver: str) -> None:
+        super().__init__("floor: COPY", clients, driver, 1, BULK)
 
-    def __init__(self, dsn: str, driver: str) -> None:
-        super().__init__(dsn, driver, 1, BULK)
+    async def fill(self, session: Session, depth: int) -> None:  # noqa: ARG002  # needs no rows beforehand
+        await empty_table(session)
 
     def step(self, session: Session) -> Step:
         async def step() -> int:

@@ -12,12 +12,13 @@ import psycopg
 
 from bench import floor
 from bench.costs import Costs, costs
-from bench.drivers import available
+from bench.drivers import Clients, available
 from bench.floor import FloorClaims, FloorCopy, FloorInserts
 from bench.ours import BulkEnqueues, Claims, Enqueues
 from bench.report import Line, print_report, to_json
-from bench.rounds import Rates, Work, ratio, run
+from bench.rounds import Rates, ratio, run
 from bench.server import Place, database
+from bench.work import Work
 
 CLAIMERS = (1, 8)
 BATCHES = (1, 100)
@@ -35,42 +36,42 @@ class Compared:
     elsewhere: str = ""
 
 
-def floors(dsn: str, drivers: Sequence[str]) -> list[Work]:
+def floors(clients: Clients, drivers: Sequence[str]) -> list[Work]:
     found: list[Work] = []
     for driver in drivers:
-        found += [FloorClaims(dsn, driver, claimers, 100) for claimers in CLAIMERS]
-        found += [FloorClaims(dsn, driver, FLOOR1_CLIENTS, 1)]
-        found += [FloorInserts(dsn, driver, 8), FloorCopy(dsn, driver)]
+        found += [FloorClaims(clients, driver, claimers, 100) for claimers in CLAIMERS]
+        found += [FloorClaims(clients, driver, FLOOR1_CLIENTS, 1)]
+        found += [FloorInserts(clients, driver, 8), FloorCopy(clients, driver)]
     return found
 
 
-def ours(dsn: str, drivers: Sequence[str]) -> list[Compared]:
+def ours(clients: Clients, drivers: Sequence[str]) -> list[Compared]:
     """Every figure with psycopg through the library's store; those that have a goal with asyncpg too."""
     found: list[Compared] = []
     for driver in drivers:
         for claimers in CLAIMERS:
             for batch in BATCHES:
                 for folded in (True, False):
-                    if driver == "psycopg" or folded:
+                    best = batch == 100 and folded
+                    if driver == "psycopg" or best:
                         against = (
                             f"floor: claim and delete, {claimers} x 100, {driver}",
                             f"floor: claim and delete, {FLOOR1_CLIENTS} x 1, {driver}",
                         )
-                        best = batch == 100 and folded
                         found.append(
                             Compared(
-                                Claims(dsn, driver, claimers, batch, folded=folded),
+                                Claims(clients, driver, claimers, batch, folded=folded),
                                 against,
                                 "≥ 0.25, then ≥ 0.5; ≥ 3 ÷ floor1" if best else "",
                                 "0.11, 0.09; 0.48 on Node" if best else "",
                             )
                         )
         insert = f"floor: insert, 8 x 1, {driver}"
-        found.append(Compared(Enqueues(dsn, driver, 8), (insert,), "≥ 0.6", "0.42"))
+        found.append(Compared(Enqueues(clients, driver, 8), (insert,), "≥ 0.6", "0.42"))
         if driver == "psycopg":
-            found.append(Compared(Enqueues(dsn, driver, 8, named=True), (insert,)))
+            found.append(Compared(Enqueues(clients, driver, 8, named=True), (insert,)))
         copy = f"floor: COPY, 1 x {floor.BULK}, {driver}"
-        found.append(Compared(BulkEnqueues(dsn, driver), (copy,), "≥ 0.4", "0.26"))
+        found.append(Compared(BulkEnqueues(clients, driver), (copy,), "≥ 0.4", "0.26"))
     return found
 
 
@@ -97,16 +98,32 @@ def lines(compared: Sequence[Compared], rates: dict[str, Rates], left: dict[int,
     return found
 
 
+def in_turn(compared: Sequence[Compared], known: Sequence[Work]) -> list[Work]:
+    """The works of a round: each floor right before the first figure that is measured against it."""
+    by_key = {work.key: work for work in known}
+    found: dict[str, Work] = {}
+    for one in compared:
+        for key in one.floors:
+            found.setdefault(key, by_key[key])
+        found[one.work.key] = one.work
+    return list(found.values())
+
+
 async def measure(place: Place, options: argparse.Namespace) -> list[Line]:
     drivers = available()
-    compared = ours(place.dsn, drivers)
-    works = [*floors(place.dsn, drivers), *(one.work for one in compared)]
-    if options.only:
-        compared = [one for one in compared if options.only in one.work.key]
-        wanted = {one.work.key for one in compared} | {key for one in compared for key in one.floors}
-        works = [work for work in works if work.key in wanted]
-    rates = await run(works, rounds=options.rounds, seconds=options.seconds, progress=progress)
-    left = {} if options.only else {batch: await costs(place.dsn, batch) for batch in COST_BATCHES}
+    clients = Clients(place.dsn)
+    try:
+        compared = [one for one in ours(clients, drivers) if options.only in one.work.key]
+        works = in_turn(compared, floors(clients, drivers))
+        (admin,) = await clients.get("psycopg", 1)
+
+        async def checkpoint() -> None:
+            await admin.run("checkpoint")
+
+        rates = await run(works, rounds=options.rounds, seconds=options.seconds, before=checkpoint, progress=progress)
+        left = {} if options.only else {batch: await costs(clients, batch) for batch in COST_BATCHES}
+    finally:
+        await clients.close()
     return lines(compared, rates, left)
 
 
@@ -117,7 +134,7 @@ def progress(text: str) -> None:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./dev bench jobs", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=0.7, help="length of one run of one figure (default: 0.7)")
+    parser.add_argument("--seconds", type=float, default=0.5, help="length of one run of one figure (default: 0.5)")
     parser.add_argument("--rounds", type=int, default=3, help="how often each figure runs (default: 3)")
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="only figures whose name holds TEXT, and their floors"

@@ -1,12 +1,11 @@
 """The same by Sluicegate's own calls: through the library's store with psycopg, or the bare SQL function with asyncpg."""
 
 import json
-from abc import ABC, abstractmethod
 from typing import Any
 
-from bench.drivers import DRIVERS, Psycopg, Session
+from bench.drivers import Clients, Psycopg, Session
 from bench.floor import BULK
-from bench.rounds import RanDry, Step
+from bench.work import RanDry, Step, Work
 
 QUEUE = "bench"
 _SCOPE = "endpoint:default"
@@ -38,46 +37,17 @@ async def claim(session: Session, request: str, finished: str) -> Answer:
 async def empty_tables(session: Session, depth: int) -> None:
     """Start from nothing but ``depth`` pending jobs, with statistics as autovacuum would have made them."""
     await session.run(f"truncate {_TABLES}")
-    await session.run("checkpoint")
     await session.run(_QUEUE)
     if depth:
         await session.run(_FILL, depth)
         await session.run("analyze sluicegate.job")
 
 
-class Ours(ABC):
-    """``clients`` connections of one driver."""
-
-    def __init__(self, name: str, dsn: str, driver: str, clients: int, per_step: int) -> None:
-        self.key = f"{name}, {clients} x {per_step}, {driver}"
-        self.per_step = per_step
-        self._dsn = dsn
-        self._driver = driver
-        self._clients = clients
-        self._sessions: list[Session] = []
-
-    async def open(self, depth: int) -> list[Step]:
-        self._sessions = [await DRIVERS[self._driver](self._dsn) for _ in range(self._clients)]
-        await self.fill(self._sessions[0], depth)
-        return [self.step(session) for session in self._sessions]
-
-    async def close(self) -> None:
-        for session in self._sessions:
-            await session.close()
-
-    async def fill(self, session: Session, depth: int) -> None:  # noqa: ARG002  # enqueues need no jobs beforehand
-        await empty_tables(session, 0)
-
-    @abstractmethod
-    def step(self, session: Session) -> Step:
-        """The step that one session repeats."""
-
-
-class Claims(Ours):
+class Claims(Work):
     """Jobs claimed and completed. Folded: the finishes travel with the next claim, one transaction a batch, not two."""
 
-    def __init__(self, dsn: str, driver: str, clients: int, batch: int, *, folded: bool) -> None:
-        super().__init__(f"claim and complete, {'folded' if folded else 'separate'}", dsn, driver, clients, batch)
+    def __init__(self, clients: Clients, driver: str, number: int, batch: int, *, folded: bool) -> None:
+        super().__init__(f"claim and complete, {'folded' if folded else 'separate'}", clients, driver, number, batch)
         self._folded = folded
         self._request = json.dumps([{"queues": [QUEUE], "n": batch}])
 
@@ -136,13 +106,16 @@ def done(answer: Answer) -> int:
     return len(finished)
 
 
-class Enqueues(Ours):
+class Enqueues(Work):
     """One job a call, the payload encoded by the client; with a request id each if ``named``, as the client sends it."""
 
-    def __init__(self, dsn: str, driver: str, clients: int, *, named: bool = False) -> None:
-        super().__init__("enqueue with a request id" if named else "enqueue", dsn, driver, clients, 1)
+    def __init__(self, clients: Clients, driver: str, number: int, *, named: bool = False) -> None:
+        super().__init__("enqueue with a request id" if named else "enqueue", clients, driver, number, 1)
         self._named = named
         self._calls = 0
+
+    async def fill(self, session: Session, depth: int) -> None:  # noqa: ARG002  # needs no jobs beforehand
+        await empty_tables(session, 0)
 
     def step(self, session: Session) -> Step:
         return self._stored(session) if isinstance(session, Psycopg) else self._plain(session)
@@ -167,11 +140,14 @@ class Enqueues(Ours):
         return step
 
 
-class BulkEnqueues(Ours):
+class BulkEnqueues(Work):
     """10,000 jobs a call, encoded by the client."""
 
-    def __init__(self, dsn: str, driver: str) -> None:
-        super().__init__("enqueue_many", dsn, driver, 1, BULK)
+    def __init__(self, clients: Clients, driver: str) -> None:
+        super().__init__("enqueue_many", clients, driver, 1, BULK)
+
+    async def fill(self, session: Session, depth: int) -> None:  # noqa: ARG002  # needs no jobs beforehand
+        await empty_tables(session, 0)
 
     def step(self, session: Session) -> Step:
         async def step() -> int:

@@ -5,27 +5,10 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-# One turn of a client: how many jobs it moved.
-Step = Callable[[], Awaitable[int]]
-_WARM_UP = 6
+from bench.work import RanDry, Step, Work
 
-
-class RanDry(Exception):
-    """No job is left to move: the clock stops here."""
-
-
-class Work(Protocol):
-    """Something with a rate. ``key`` is unique; ``per_step`` is how many jobs one step moves at most."""
-
-    key: str
-    per_step: int
-
-    async def open(self, depth: int) -> list[Step]:
-        """Make room for ``depth`` jobs to be moved, and connect the clients: one step function each."""
-
-    async def close(self) -> None: ...
+_WARM_UP = 2
 
 
 @dataclass
@@ -46,39 +29,44 @@ def ratio(rates: Rates, floor: Rates) -> float:
 
 async def run_once(work: Work, seconds: float, guess: float) -> float:
     """Jobs/s of one run. ``guess`` is the rate expected, from which the number of jobs to prepare follows."""
-    steps = await work.open(int(guess * seconds * 1.7) + 400 * work.per_step)
-    try:
-        for step in steps:
-            for _ in range(_WARM_UP):
-                await step()
-        started = time.perf_counter()
-        ends: list[float] = []
-        done = 0
+    steps = await work.prepare(int(guess * seconds * 1.6) + 100 * work.per_step)
+    for _ in range(_WARM_UP):
+        await asyncio.gather(*(step() for step in steps))
+    started = time.perf_counter()
+    ends: list[float] = []
+    done = 0
 
-        async def client(step: Step) -> None:
-            nonlocal done
-            while not ends and time.perf_counter() - started < seconds:
-                try:
-                    done += await step()
-                except RanDry:
-                    ends.append(time.perf_counter())
+    async def client(step: Step) -> None:
+        nonlocal done
+        while not ends and time.perf_counter() - started < seconds:
+            try:
+                done += await step()
+            except RanDry:
+                ends.append(time.perf_counter())
 
-        await asyncio.gather(*(client(step) for step in steps))
-        return done / ((ends[0] if ends else time.perf_counter()) - started)
-    finally:
-        await work.close()
+    await asyncio.gather(*(client(step) for step in steps))
+    return done / ((ends[0] if ends else time.perf_counter()) - started)
 
 
 async def run(
-    works: Sequence[Work], *, rounds: int, seconds: float, progress: Callable[[str], None]
+    works: Sequence[Work],
+    *,
+    rounds: int,
+    seconds: float,
+    before: Callable[[], Awaitable[None]],
+    progress: Callable[[str], None],
 ) -> dict[str, Rates]:
-    """Run every work ``rounds`` times for ``seconds``, taking turns; returns their rates by key."""
+    """Run every work ``rounds`` times for ``seconds``, taking turns; returns their rates by key.
+
+    ``before`` runs before each round.
+    """
     rates = {work.key: Rates() for work in works}
     for number in range(rounds):
+        await before()
         # Every second round backwards, so that none always runs after the same neighbour.
         for work in works if number % 2 == 0 else reversed(works):
             seen = rates[work.key].rounds
             progress(f"round {number + 1} of {rounds}: {work.key}")
-            guess = max(seen) if seen else (50_000 if work.per_step >= 100 else 4_000)
+            guess = max(seen) if seen else (40_000 if work.per_step >= 100 else 3_000)
             seen.append(await run_once(work, seconds, guess))
     return rates

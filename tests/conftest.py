@@ -6,6 +6,7 @@ A test marked ``both_versions`` runs on the embedded PostgreSQL and on Debian's 
 
 import os
 import shutil
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,16 @@ if TYPE_CHECKING:
     from sluicegate import Client
 
 pytest_plugins = ["tests.support.reporting"]
+
+
+def pytest_configure() -> None:
+    """Signals as in a terminal: a run in the background starts with some ignored or blocked, and its children would too."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGQUIT) == signal.SIG_IGN:
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 Connect = Callable[..., Awaitable[Connection]]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.sql.conftest import OpenSql
-from tests.sql.verbs import Sql, check_ledger, completed, refused
+from tests.sql.verbs import Sql, check_ledger, completed, each, refused
 from tests.support.counts import rounds
 
 
@@ -231,13 +231,13 @@ def test_the_settings_of_the_session_are_back_after_a_claim(sql: Sql) -> None:
 
 
 BAD_REQUESTS: list[tuple[str, dict[str, Any]]] = [
-    *[("n", {"n": n}) for n in (0, -1, 1001, 1.5, "1", True, [1], {}, 10**30)],
-    *[("lease_seconds", {"lease_seconds": s}) for s in (0, -1, 86_401, 0.5, "300", True, [], 10**30)],
-    *[("queues", {"queues": q}) for q in ([], "q", None, {}, 5, [5], [None], [["q"]], ["q"] * 1001, ["q", "a b"])],
-    *[("request_id", {"request_id": r}) for r in ("", "x" * 129, 5, [], {}, True)],
+    *[("n", {"n": n}) for n in each(0, -1, 1001, 1.5, "1", True, [1], {}, 10**30)],
+    *[("lease_seconds", {"lease_seconds": s}) for s in each(0, -1, 86_401, 0.5, "300", True, [], 10**30)],
+    *[("queues", {"queues": q}) for q in each([], "q", None, {}, 5, [5], [None], [["q"]], ["q"] * 1001, ["q", "a b"])],
+    *[("request_id", {"request_id": r}) for r in each("", "x" * 129, 5, [], {}, True)],
     *[
         ("scope", {"scope": s})
-        for s in ("default", "", "Endpoint:default", "endpoint:", "team:A", 5, [], "endpoint:a@")
+        for s in each("default", "", "Endpoint:default", "endpoint:", "team:A", 5, [], "endpoint:a@")
     ],
     ("queue", {"queue": "q"}),
     ("lease", {"lease": 5}),
@@ -251,12 +251,12 @@ def test_a_bad_request_is_named_by_its_field_and_changes_nothing(sql: Sql) -> No
             sql.claim("q", **{name: value for name, value in request.items() if name != "queues"}) if (
                 "queues" not in request
             ) else sql.call("claim", requests=[request])
-    for requests in ({}, "q", 5, [{"queues": ["q"]}] * 101):
+    for requests in each({}, "q", 5, [{"queues": ["q"]}] * 101):
         with refused(sql, "SG001", "requests"):
             sql.call("claim", requests=requests)
-    for request in (5, None, "q", []):
+    for odd in each(5, None, "q", []):
         with refused(sql, "SG001", "requests"):
-            sql.call("claim", requests=[request])
+            sql.call("claim", requests=[odd])
     with refused(sql, "SG001", "requests"):
         sql.one("select sluicegate.claim(null)")
     with refused(sql, "SG001", "worker"):

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from tests.sql.conftest import OpenSql
-from tests.sql.verbs import Sql, refused
+from tests.sql.verbs import Sql, each, refused
 
 WHEN = datetime(2030, 1, 31, 9, 30, tzinfo=timezone(timedelta(hours=1)))
 
@@ -57,7 +57,7 @@ def test_every_field_of_a_job_is_kept(sql: Sql) -> None:
 
 
 def test_null_means_the_default_in_both_forms(sql: Sql) -> None:
-    nothing = {
+    nothing: dict[str, Any] = {
         "payload": None, "kind": None, "title": None, "priority": None, "run_at": None, "dedup_key": None,
         "tags": None, "parent_id": None, "max_attempts": None, "backoff": None,
     }  # fmt: skip
@@ -273,7 +273,7 @@ def test_a_bad_field_in_a_batch_is_named_with_its_place_and_changes_nothing(sql:
 
 
 def test_a_batch_is_an_array_of_one_to_ten_thousand_jobs(sql: Sql) -> None:
-    for jobs in ([], {}, None, "jobs", 5, [{"queue": "q"}] * 10_001):
+    for jobs in each([], {}, None, "jobs", 5, [{"queue": "q"}] * 10_001):
         with refused(sql, "SG001", "jobs"):
             sql.call("enqueue_many", jobs=jobs)
 

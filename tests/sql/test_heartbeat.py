@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.sql.conftest import OpenSql
-from tests.sql.verbs import Sql, in_background, lease, refused, wait_blocked
+from tests.sql.verbs import Sql, each, in_background, lease, refused, wait_blocked
 
 
 def left(answer: dict[str, Any]) -> float:
@@ -87,7 +87,7 @@ def test_a_bad_item_among_many_is_named_and_nothing_is_renewed(sql: Sql) -> None
     sql.enqueue()
     claim = sql.take_one()
     fine = lease(claim)
-    for field, bad in (
+    for field, bad in each(
         ("heartbeats", 5),
         ("heartbeats", None),
         ("job_id", {"lease_token": "t"}),
@@ -96,7 +96,10 @@ def test_a_bad_item_among_many_is_named_and_nothing_is_renewed(sql: Sql) -> None
         ("job_id", {**fine, "job_id": 10**30}),
         ("lease_token", {"job_id": 1}),
         ("lease_token", {**fine, "lease_token": 5}),
-        *[("lease_seconds", {**fine, "lease_seconds": value}) for value in (0, 86_401, 1.5, "60", [], True, 10**400)],
+        *[
+            ("lease_seconds", {**fine, "lease_seconds": value})
+            for value in each(0, 86_401, 1.5, "60", [], True, 10**400)
+        ],
         ("shorten", {**fine, "shorten": "yes"}),
         ("note", {**fine, "note": 5}),
         ("note", {**fine, "note": "x" * 513}),
@@ -104,7 +107,7 @@ def test_a_bad_item_among_many_is_named_and_nothing_is_renewed(sql: Sql) -> None
     ):
         with refused(sql, "SG001", field):
             sql.call("heartbeat_many", items=[fine, bad])
-    for items in ([], {}, None, [fine] * 10_001):
+    for items in each([], {}, None, [fine] * 10_001):
         with refused(sql, "SG001", "heartbeats"):
             sql.call("heartbeat_many", items=items)
     with refused(sql, "SG002", "scope"):

@@ -102,7 +102,8 @@ def measure(dsn: str) -> Measured:
         for queue, rows in SIZES.items():
             loader.execute(PENDING.format(rows=rows, queue=queue))
         look(old, "empty", found)
-        loader.execute("vacuum analyze sluicegate.job")
+        # Few dead rows among so many: without being told, vacuum would leave their entries in the indexes.
+        loader.execute("vacuum (analyze, index_cleanup on) sluicegate.job")
     with connect(dsn) as fresh:
         warm(fresh)
         look(fresh, "fresh", found)
@@ -179,8 +180,8 @@ def test_a_claim_that_finds_nothing_reads_no_more_either(measured: Measured, que
 def test_future_jobs_cost_a_claim_that_finds_nothing_a_probe_a_priority(measured: Measured, plans: str) -> None:
     base, seen = measured.nothing["empty", "alone"], measured.nothing[plans, "future-spread"]
     # Two looks at twenty priorities, one when it chooses and one to tell empty from busy: an entry each, some levels deep.
-    assert seen.rows - base.rows <= 2 * 20
-    assert seen.pages - base.pages <= 2 * 20 * 6
+    assert seen.rows - TIMES * base.rows <= 2 * 20
+    assert seen.pages - TIMES * base.pages <= 2 * 20 * 6
 
 
 def test_the_gate_sees_a_missing_index(sql: Sql) -> None:

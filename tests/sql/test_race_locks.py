@@ -24,6 +24,14 @@ from tests.sql.verbs import (
 )
 from tests.support.counts import rounds
 
+
+@pytest.fixture(autouse=True)
+def waits_last(sql: Sql) -> None:
+    """Nobody gives up waiting, so that no test depends on its speed."""
+    for function in ("claim", "finish"):
+        sql.do(f"alter function sluicegate.{function} set lock_timeout = '50s'")
+
+
 IN_INPUT_ORDER = "order by position(j.id::text in p_items::text)"
 
 

@@ -30,7 +30,7 @@ WHEN = datetime(2030, 1, 31, 9, 30, 0, 123456, tzinfo=UTC)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_whole_life_of_jobs_is_the_same_under_any_setting(sql: Sql, another: OpenSql, name: str) -> None:
     look = another()
-    sql.connection.execute(SETTINGS[name])  # type: ignore[call-overload]
+    sql.connection.execute(SETTINGS[name])
     later = sql.enqueue("Öl", {"é": [1.5, None]}, run_at=WHEN, tags=["ü"], dedup_key="ä", request_id="r", title="'\\n")
     assert (
         sql.enqueue("Öl", {"é": [1.5, None]}, run_at=WHEN, tags=["ü"], dedup_key="ä", request_id="r", title="'\\n")

@@ -8,9 +8,9 @@ can run it.
 import ctypes
 import json
 import os
+import select
 import signal
 import sys
-import time
 from pathlib import Path
 
 from sluicegate.embedded import Attachment, attach
@@ -37,14 +37,14 @@ def kill_both(attachment: Attachment) -> list[str]:
     """Kill the server and the supervisor, so that neither can tidy up; what they are once they are dead."""
     assert attachment.supervisor_pid
     assert attachment.server_pid
+    both = [os.pidfd_open(pid) for pid in (attachment.supervisor_pid, attachment.server_pid)]
     os.kill(attachment.supervisor_pid, signal.SIGSTOP)
     os.kill(attachment.server_pid, signal.SIGKILL)
     os.kill(attachment.supervisor_pid, signal.SIGKILL)
-    states = ["R"]
-    while not set(states) <= {"Z", "gone"}:
-        time.sleep(0.01)
-        states = [state(attachment.supervisor_pid), state(attachment.server_pid)]
-    return states
+    for process in both:
+        assert select.select([process], [], [], 30)[0], "killed, and alive after 30 s"
+        os.close(process)
+    return [state(attachment.supervisor_pid), state(attachment.server_pid)]
 
 
 def state(pid: int) -> str:

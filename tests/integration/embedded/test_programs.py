@@ -292,9 +292,12 @@ def test_other_platforms_are_told_to_give_a_dsn(
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_linux_on_both_machines_is_supported(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_linux_on_both_machines_is_supported_and_on_no_other(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sluicegate.embedded.binaries.platform.machine", lambda: machine)
     require_platform()
+    monkeypatch.setattr("sluicegate.embedded.binaries.platform.machine", lambda: f"{machine}-like")
+    with pytest.raises(EmbeddedError):
+        require_platform()
 
 
 def test_a_carrier_is_copied_only_if_it_is_a_wheel() -> None:

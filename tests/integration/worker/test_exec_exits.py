@@ -31,11 +31,11 @@ async def test_exit_code_75_gives_the_job_back_for_later(client: Client) -> None
     assert (outcome.report.released, outcome.report.done) == (1, 0)
 
 
-async def test_exit_code_75_at_the_attempt_cap_is_a_dead_letter(client: Client) -> None:
+async def test_exit_code_75_at_the_attempt_cap_waits_for_another_attempt(client: Client) -> None:
     outcome = await run_jobs(client, sh("exit 75"), enqueue={"max_attempts": 1})
-    assert outcome.job.job.dead_letter
-    assert (outcome.report.released, outcome.report.dead_letters) == (1, 1)
-    assert outcome.events[-1].kind == "dead_letter"
+    assert (outcome.job.job.state, outcome.job.job.attempt) == ("scheduled", 1)
+    assert (outcome.report.released, outcome.report.dead_letters) == (1, 0)
+    assert outcome.events[-1].kind == "released"
 
 
 async def test_any_other_exit_code_fails_the_attempt_with_the_end_of_standard_error(client: Client) -> None:
@@ -90,7 +90,7 @@ async def test_a_timeout_that_is_not_reached_changes_nothing(client: Client) -> 
 @pytest.mark.parametrize(
     ("command", "problem"),
     [
-        (["no-such-program-anywhere"], "No such file or directory"),
+        (["/no-such-place/program"], "No such file or directory"),
         (["/etc/passwd"], "Permission denied"),
         (["/tmp"], "Permission denied"),
     ],

@@ -51,7 +51,9 @@ begin
     if cardinality(v_ids) < p_n and p_queues is not null then
         v_ids := v_ids || sluicegate.ready(p_queues, p_classes, p_n - cardinality(v_ids), p_now);
     end if;
-    if cardinality(v_ids) > 16 then
+    if cardinality(v_ids) > 16 and exists (
+        select from sluicegate.job j where j.id = any (v_ids) and pg_column_size(j.payload) > 500
+    ) then
         select array_agg(c.id order by c.ord) into v_ids
         from (
             select i.id, i.ord, sum(

@@ -1,9 +1,11 @@
 -- The finishes that a claim carries: one answer a job, in input order. One that is malformed, impossible or held up by
--- another transaction is answered, not raised, and stops nothing. Locks the jobs in id order.
+-- another transaction is answered, not raised, and stops nothing. Locks the jobs in id order; a batch waits a second for
+-- a job that is held, and then goes on without it.
 -- grants: none
 create or replace function sluicegate.finish(p_items jsonb) returns json
 language plpgsql
 set search_path = sluicegate, pg_temp
+set lock_timeout = '1s'
 as $$
 declare
     v_item record;

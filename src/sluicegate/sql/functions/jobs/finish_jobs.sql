@@ -19,9 +19,9 @@ declare
     v_refused bigint;
 begin
     perform sluicegate.check_finish(p_items);
-    v_ids := array(select distinct (e ->> 'job_id')::bigint from jsonb_array_elements(p_items) e);
-    select array_agg(d.scope), array_agg(sluicegate.scope_id(d.scope)) into v_scopes, v_scope_ids
-    from (select distinct e ->> 'scope' as scope from jsonb_array_elements(p_items) e) d;
+    select array_agg(distinct (e ->> 'job_id')::bigint), array_agg(distinct e ->> 'scope') into v_ids, v_scopes
+    from jsonb_array_elements(p_items) e;
+    v_scope_ids := array(select sluicegate.scope_id(s) from unnest(v_scopes) s);
     -- Another scope's job is neither locked nor waited for.
     perform 1
     from sluicegate.job j

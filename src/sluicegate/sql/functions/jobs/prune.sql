@@ -74,7 +74,7 @@ begin
             select c.job_id, c.seq, c.id
             from sluicegate.attempt c
             where c.queue_id = q.id and c.opened_at < v_now - make_interval(days => p_attempt_days)
-                and exists (select from sluicegate.attempt_end e where e.attempt_id = c.id)
+                and exists (select from sluicegate.attempt_end e where e.attempt_id = c.id offset 0)
             order by c.opened_at
             limit p_limit
             for update skip locked
