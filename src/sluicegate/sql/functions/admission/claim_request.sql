@@ -49,9 +49,9 @@ begin
 
     v_now := sluicegate.clock();
     select array_agg(q.id order by q.id) into v_queues
-    from sluicegate.queue q
-    where q.scope_id = v_scope_id
-        and q.name = any (array(select jsonb_array_elements_text(p_request -> 'queues')));
+    from (select distinct jsonb_array_elements_text(p_request -> 'queues') as name) n
+    -- One probe a name: a plan made while there were few queues would read all of the scope.
+    cross join lateral (select k.id from sluicegate.queue k where k.scope_id = v_scope_id and k.name = n.name offset 0) q;
     if cardinality(v_queues) is distinct from jsonb_array_length(p_request -> 'queues') then
         -- A name that no queue has may be one that no queue can have.
         perform sluicegate.check_queue_name(case when jsonb_typeof(e) = 'string' then e #>> '{}' end, 'queues')
