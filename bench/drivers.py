@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -122,7 +122,10 @@ class Clients:
             known.append(await DRIVERS[driver](self._dsn))
         return known[:number]
 
-    async def close(self) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         for sessions in self._open.values():
             for session in sessions:
                 await session.close()

@@ -111,8 +111,7 @@ def in_turn(compared: Sequence[Compared], known: Sequence[Work]) -> list[Work]:
 
 async def measure(place: Place, options: argparse.Namespace) -> list[Line]:
     drivers = available()
-    clients = Clients(place.dsn)
-    try:
+    async with Clients(place.dsn) as clients:
         compared = [one for one in ours(clients, drivers) if options.only in one.work.key]
         works = in_turn(compared, floors(clients, drivers))
         (admin,) = await clients.get("psycopg", 1)
@@ -121,9 +120,9 @@ async def measure(place: Place, options: argparse.Namespace) -> list[Line]:
             await admin.run("checkpoint")
 
         rates = await run(works, rounds=options.rounds, seconds=options.seconds, before=checkpoint, progress=progress)
+    # With the other connections gone: until then they may keep back statistics of what they did.
+    async with Clients(place.dsn) as clients:
         left = {} if options.only else {batch: await costs(clients, batch) for batch in COST_BATCHES}
-    finally:
-        await clients.close()
     return lines(compared, rates, left)
 
 

@@ -40,9 +40,12 @@ async def run_once(work: Work, seconds: float, guess: float) -> float:
         nonlocal done
         while not ends and time.perf_counter() - started < seconds:
             try:
-                done += await step()
+                # Not in one line: "done +=" would read the sum before it waits.
+                moved = await step()
             except RanDry:
                 ends.append(time.perf_counter())
+            else:
+                done += moved
 
     await asyncio.gather(*(client(step) for step in steps))
     return done / ((ends[0] if ends else time.perf_counter()) - started)

@@ -39,6 +39,18 @@ Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 Connect = Callable[..., Awaitable[Connection]]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that start, stop and kill processes depend on the machine's mood: in a full run they have two more tries.
+
+    The summary counts each as ``rerun``. What talks to the database alone has one try.
+    """
+    if not full():
+        return
+    for item in items:
+        if {"acceptance", "integration", "faults"} & set(item.path.relative_to(Path(__file__).parent).parts):
+            item.add_marker(pytest.mark.flaky(reruns=2))
+
+
 def _only_version() -> str | None:
     return os.environ.get("SLUICEGATE_TEST_PG") or None
 

@@ -198,6 +198,24 @@ def test_the_gate_sees_a_missing_index(sql: Sql) -> None:
     assert seen.pages > TIMES * base.pages
 
 
+def test_other_queues_of_the_scope_cost_nothing(sql: Sql) -> None:
+    sql.enqueue_many([{"queue": "alone"}] * 20)
+    warm(sql.connection)
+    calls = {
+        CLAIM: request("alone"),
+        "select sluicegate.enqueue(%s)": "alone",
+        "select sluicegate.enqueue_many(%s::jsonb)": json.dumps([{"queue": "alone"}] * 10),
+    }
+    for _ in range(3):
+        base = {call: reads(sql.connection, call, value) for call, value in calls.items()}
+    sql.do(
+        "insert into sluicegate.queue (endpoint_id, name)"
+        " select sluicegate.scope_id(null), 'other' || n from generate_series(1, 5000) n"
+    )
+    seen = {call: reads(sql.connection, call, value) for call, value in calls.items()}
+    assert {call: (one, base[call]) for call, one in seen.items() if not one.within(base[call], TIMES)} == {}
+
+
 @pytest.mark.slow
 def test_dead_entries_under_an_old_snapshot_are_stepped_over_once_and_then_passed_by(
     sql: Sql, dsn: str, another: Callable[[], Sql]
