@@ -19,7 +19,7 @@ from tests.support.waiting import eventually
 T = TypeVar("T")
 Json = dict[str, Any]
 
-_JSON_ARGUMENTS = {"payload", "backoff", "jobs", "requests", "finished", "items", "result"}
+_JSON_ARGUMENTS = {"payload", "backoff", "jobs", "requests", "finished", "items", "result", "policy", "patch"}
 _TABLES = (
     "owner",
     "endpoint",
@@ -32,6 +32,13 @@ _TABLES = (
     "late_call",
     "request",
     "ready_cursor",
+    "policy",
+    "policy_limit",
+    "budget_window",
+    "lane",
+    "usage",
+    "forgiven",
+    "policy_audit",
 )
 
 
