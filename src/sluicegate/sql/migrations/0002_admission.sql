@@ -6,6 +6,8 @@
 alter table sluicegate.queue add column governed boolean not null default false;
 -- The lane a governed claim was charged to; null for a claim made while the queue had no policy.
 alter table sluicegate.job add column lane smallint;
+-- Whether the present claim raised attempt: one at the cap does not, and then has none to give back. Null: claimed before this.
+alter table sluicegate.job add column attempt_counted boolean;
 
 create table sluicegate.policy (
     queue_id bigint primary key,

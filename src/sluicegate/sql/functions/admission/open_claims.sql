@@ -31,7 +31,8 @@ begin
         from unnest(p_ids, p_at, p_lanes) with ordinality as i(id, at, lane, ord)
     ), taken as (
         update sluicegate.job j
-        set state = 'claimed', attempt = least(j.attempt + 1, j.max_attempts), attempts_total = j.attempts_total + 1, lane = p.lane,
+        set state = 'claimed', attempt = least(j.attempt + 1, j.max_attempts), attempt_counted = j.attempt < j.max_attempts,
+            attempts_total = j.attempts_total + 1, lane = p.lane,
             attempt_id = nextval('sluicegate.attempt_id_seq'), worker = p_worker, lease_seconds = p_lease_seconds,
             lease_expires_at = p.at + make_interval(secs => p_lease_seconds),
             lease_token_hash = sha256(convert_to(p.token, 'UTF8')), claimed_at = p.at

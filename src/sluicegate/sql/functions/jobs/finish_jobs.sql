@@ -44,7 +44,9 @@ begin
                 scope, ord
             )
     ), held as materialized (
-        select distinct on (i.job_id) i.*, j.attempt_id, j.attempt - (not i.started and i.outcome = 'released')::integer as attempt,
+        select distinct on (i.job_id) i.*, j.attempt_id,
+            -- A claim at the cap did not raise the counter, so it has nothing to give back.
+            j.attempt - (not i.started and i.outcome = 'released' and j.attempt_counted is not false)::integer as attempt,
             j.max_attempts, j.cancel_requested_at is not null as cancelled,
             case when i.outcome = 'failed' then v_now + make_interval(secs => coalesce(
                 i.retry_in_seconds,
