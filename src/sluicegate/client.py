@@ -346,6 +346,7 @@ class Client(AsyncBudgets):
 
         Finished jobs go after ``job_days``, or beyond the newest ``keep_jobs`` of a scope; attempts after
         ``attempt_days`` (at least 32). Keeping less than the defaults needs the admin role: raises Forbidden otherwise.
+        The use of budgets is kept for 400 days, refusals and the audit of policies for a year, whoever asks.
         """
         return await self._ops.prune(job_days=job_days, keep_jobs=keep_jobs, attempt_days=attempt_days, limit=limit)
 

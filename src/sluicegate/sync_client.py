@@ -344,6 +344,7 @@ class SyncClient(SyncBudgets):
 
         Finished jobs go after ``job_days``, or beyond the newest ``keep_jobs`` of a scope; attempts after
         ``attempt_days`` (at least 32). Keeping less than the defaults needs the admin role: raises Forbidden otherwise.
+        The use of budgets is kept for 400 days, refusals and the audit of policies for a year, whoever asks.
         """
         return self._ops.prune(job_days=job_days, keep_jobs=keep_jobs, attempt_days=attempt_days, limit=limit)
 

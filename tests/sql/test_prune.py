@@ -96,13 +96,13 @@ def test_attempts_pruned_later_in_the_same_minute_are_added_to_the_count(sql: Sq
     assert check_ledger(sql) == 4
 
 
-def test_counts_are_kept_four_hundred_days(sql: Sql) -> None:
-    for days in (399, 401):
+def test_counts_are_kept_a_month_longer_than_use(sql: Sql) -> None:
+    for days in (431, 433):
         sql.do(
             "insert into sluicegate.attempt_count select 1, date_trunc('minute', clock_timestamp()) - %s * interval '1 day', 1",
             days,
         )
-    sql.call("prune")
+    assert sql.call("prune")["attempt_counts"] == 1
     assert sql.one("select count(*) from sluicegate.attempt_count") == 1
 
 
@@ -133,8 +133,16 @@ def test_a_batch_is_limited_for_every_kind(sql: Sql) -> None:
         sql.complete(sql.take_one())
         sql.complete({"job": {"id": job}, "lease_token": "stale"})
     age(sql)
-    assert sql.call("prune", limit=2) == {"jobs": 2, "attempts": 2, "requests": 2, "late_calls": 2}
-    assert sql.call("prune", limit=1_000_000) == {"jobs": 3, "attempts": 3, "requests": 3, "late_calls": 3}
+    kinds = ("jobs", "attempts", "attempt_counts", "requests", "late_calls", "refusals", "audit")
+    sql.do(
+        "insert into sluicegate.attempt_count select n, timestamptz '2000-01-01Z', 1 from generate_series(1, 5) n;"
+        " insert into sluicegate.refusal select n, 'paused', timestamptz '2000-01-01Z', 1 from generate_series(1, 5) n;"
+        " insert into sluicegate.policy_audit (queue_id, scope_id, at, verb, database_user)"
+        " select n, 1, timestamptz '2000-01-01Z', 'set', 'somebody' from generate_series(1, 5) n"
+    )
+    none = {"usage": 0, "forgiven": 0, "windows": 0}
+    assert sql.call("prune", limit=2) == {**dict.fromkeys(kinds, 2), **none}
+    assert sql.call("prune", limit=1_000_000) == {**dict.fromkeys(kinds, 3), **none}
 
 
 def test_pruning_waits_for_nobody(sql: Sql, another: OpenSql) -> None:

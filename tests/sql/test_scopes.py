@@ -174,7 +174,7 @@ def test_a_worker_needs_no_rights_on_tables(sql: Sql, as_role: Callable[[str], S
     assert worker.call("get_job", job_id=job)["status"] == "ok"
     assert worker.call("queue_stats")["queues"]
     assert worker.call("reap") == {"requeued": 0, "dead_lettered": 0, "cancelled": 0}
-    assert worker.call("prune") == {"jobs": 0, "attempts": 0, "requests": 0, "late_calls": 0}
+    assert set(worker.call("prune").values()) == {0}
     with pytest.raises(psycopg.DatabaseError) as refused:
         worker.call("prune", job_days=1)
     assert refused.value.sqlstate == "SG005"

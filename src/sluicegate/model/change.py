@@ -36,9 +36,19 @@ class Reaped(Record):
 
 @dataclass(frozen=True, slots=True)
 class Pruned(Record):
-    """How many rows retention removed."""
+    """How many rows retention removed.
+
+    ``attempt_counts`` are the counts of attempts that went before, ``usage`` and ``forgiven`` what windows long ended were
+    charged and forgiven, ``windows`` the definitions that nothing names any more, ``audit`` changes of policies.
+    """
 
     jobs: int
     attempts: int
     requests: int
     late_calls: int
+    attempt_counts: int = 0
+    usage: int = 0
+    forgiven: int = 0
+    refusals: int = 0
+    audit: int = 0
+    windows: int = 0

@@ -48,5 +48,5 @@ class Housekeeping:
         except SluicegateError as error:
             self._tally.housekeeping_refused(error)
             return PRUNE_SECONDS
-        more = max(pruned.jobs, pruned.attempts, pruned.requests, pruned.late_calls) >= _PRUNE_ROWS
+        more = max(pruned.to_dict().values()) >= _PRUNE_ROWS
         return REAP_SECONDS if more else PRUNE_SECONDS

@@ -1,7 +1,7 @@
--- Deletes what retention lets go, a batch of each kind a call: finished jobs by age and number (never live ones), attempts
--- by age, counted into attempt_count first, answers to request ids after 24 h, late calls with the attempts. SKIP LOCKED:
+-- Deletes what retention lets go, a batch of each kind a call: finished jobs by age and number (never live ones), attempts by age, counted
+-- into attempt_count first, answers to request ids after 24 h, late calls with the attempts, and what prune_budgets says. SKIP LOCKED:
 -- waits for nobody but another prune. Raises SG001 for attempts kept under 32 days, the longest window, SG005 for a caller
--- who is no administrator and would keep less than the defaults do.
+-- who is no administrator and would keep less than the defaults do. Nobody may shorten the rest.
 -- grants: worker
 create or replace function sluicegate.prune(
     p_job_days integer default 30, p_keep_jobs bigint default 500000, p_attempt_days integer default 45,
@@ -9,14 +9,19 @@ create or replace function sluicegate.prune(
 ) returns jsonb
 language plpgsql security definer
 set search_path = sluicegate, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 declare
     v_now timestamptz := sluicegate.clock();
     v_jobs bigint;
     v_surplus bigint;
     v_attempts bigint;
+    v_counts bigint;
     v_requests bigint;
     v_late bigint;
+    v_budgets record;
 begin
     if p_job_days is null or p_job_days not between 0 and 36500 then
         perform sluicegate.refuse('SG001', 'job_days', 'Finished jobs are kept for 0 to 36,500 days.', 'Use 30 if unsure.');
@@ -53,18 +58,7 @@ begin
     delete from sluicegate.job j using old where j.id = old.id;
     get diagnostics v_jobs = row_count;
 
-    -- Per owner scope, so that a noisy tenant cannot push out another's history.
-    with ranked as (
-        select j.id, row_number() over (partition by j.scope_id order by j.finished_at desc, j.id desc) as rank
-        from sluicegate.job j
-        where j.state in ('done', 'failed', 'cancelled')
-    ), surplus as (
-        select r.id from ranked r where r.rank > p_keep_jobs limit p_limit
-    ), free as (
-        select j.id from sluicegate.job j join surplus s on s.id = j.id for update of j skip locked
-    )
-    delete from sluicegate.job j using free where j.id = free.id and j.state in ('done', 'failed', 'cancelled');
-    get diagnostics v_surplus = row_count;
+    v_surplus := sluicegate.prune_surplus(p_keep_jobs, p_limit);
 
     -- An attempt is closed history when it has ended; the open one of a live job stays.
     with old as (
@@ -91,7 +85,11 @@ begin
         on conflict (queue_id, minute) do update set attempts = c.attempts + excluded.attempts
     )
     select count(*) into v_attempts from gone;
-    delete from sluicegate.attempt_count c where c.minute < v_now - interval '400 days';
+    -- As long as the use of a window that ended 400 days ago, and may have begun a month before, can be checked against it.
+    delete from sluicegate.attempt_count c where c.ctid = any (array(
+        select o.ctid from sluicegate.attempt_count o where o.minute < v_now - interval '432 days'
+        order by o.minute limit p_limit for update skip locked));
+    get diagnostics v_counts = row_count;
 
     delete from sluicegate.request r where r.ctid = any (array(
         select o.ctid from sluicegate.request o where o.created_at < v_now - interval '24 hours' limit p_limit for update skip locked));
@@ -100,6 +98,9 @@ begin
         select o.ctid from sluicegate.late_call o where o.last_at < v_now - make_interval(days => p_attempt_days)
         limit p_limit for update skip locked));
     get diagnostics v_late = row_count;
-    return jsonb_build_object('jobs', v_jobs + v_surplus, 'attempts', v_attempts, 'requests', v_requests, 'late_calls', v_late);
+    v_budgets := sluicegate.prune_budgets(v_now, p_limit);
+    return jsonb_build_object('jobs', v_jobs + v_surplus, 'attempts', v_attempts, 'attempt_counts', v_counts, 'requests', v_requests,
+        'late_calls', v_late, 'usage', v_budgets.usage, 'forgiven', v_budgets.forgiven, 'refusals', v_budgets.refusals,
+        'audit', v_budgets.audit, 'windows', v_budgets.windows);
 end
 $$;
