@@ -44,6 +44,8 @@ class SyncBudgets(ABC):
     ) -> QueueAdmission:
         """Set the whole policy of a queue, which the first one creates. The answer says what is already used.
 
+        A first policy admits nothing until the claims have ended that may not have seen it. This waits for them for a
+        moment; if they last, the answer is ``opening`` and says who is ``awaited``.
         Raises InvalidArgument naming e.g. ``window.tz``, Conflict, Forbidden, Unavailable.
         """
         return self._ops.set_policy(queue, policy, scope=self.scope, reason=reason, revision=revision)
@@ -69,6 +71,10 @@ class SyncBudgets(ABC):
     def reset_usage(self, queue: str, *, period: str | None = None, reason: str | None = None) -> QueueAdmission:
         """Forgive what the current windows were charged, all of them or one ``period``'s. Raises Conflict if nothing was."""
         return self._ops.reset_usage(queue, scope=self.scope, period=period, reason=reason)
+
+    def open_admission(self, queue: str) -> QueueAdmission:
+        """Open a first policy whose answer was ``opening``, if it may be by now; claims do the same. Raises NotFound."""
+        return self._ops.open_admission(queue, scope=self.scope)
 
     def admission_status(self, queue: str | None = None) -> AdmissionStatus:
         """Policy, use and verdict of every queue that has a policy, or of one. Raises NotFound."""

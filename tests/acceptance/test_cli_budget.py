@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+import psycopg
 import pytest
 
 from tests.acceptance.conftest import Cli
@@ -31,7 +32,21 @@ def test_set_reads_like_the_sentence_it_stands_for(cli: Cli) -> None:
         "at most 100 a day from 00:00 America/Los_Angeles, at most 4 at once."
     )
     assert all(line.startswith("  already used: ") for line in rest)
-    assert "2 of 4 in flight" in told
+    for used in ("2 of 20 this hour", "2 of 100 this day", "2 of 4 in flight"):
+        assert used in told
+
+
+def test_a_first_policy_that_cannot_open_yet_is_told_with_whom_it_waits_for(cli: Cli, dsn: str) -> None:
+    enqueued(cli, 2)
+    with psycopg.connect(dsn, application_name="slow") as early:
+        early.execute("""select sluicegate.claim('[{"queues": ["reviews"]}]')""")
+        told = cli("queue", "budget", "set", "reviews", "--per-day", "5").out
+        for out in (told, cli("queue", "budget", "show", "reviews").out, cli("admission").out):
+            assert "not open yet: nothing starts until the claims have ended that began before" in out
+            assert f"waits for pid {early.info.backend_pid} (slow, idle in transaction, in its transaction since" in out
+        assert "now: not open yet" in cli("admission").out
+    assert "already used: 1 of 5 this day" in cli("queue", "budget", "set", "reviews", "--per-day", "5").out
+    assert "not open" not in cli("admission").out
 
 
 def test_set_changes_what_is_named_and_keeps_the_rest(cli: Cli) -> None:

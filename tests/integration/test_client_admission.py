@@ -18,7 +18,7 @@ from sluicegate import (
     Window,
     WindowLimit,
 )
-from tests.conftest import Connection
+from tests.conftest import Connect, Connection
 
 DAY = {"period": "day", "tz": "UTC", "start": "00:00"}
 
@@ -54,6 +54,29 @@ async def test_a_budget_is_used_up_to_its_last_claim(client: Client) -> None:
     again = await client.claim("q")
     assert (again.claims, again.busy) == ((), False)
     assert again.deferred[0].reason == "window_exhausted"
+
+
+async def test_a_first_policy_is_open_when_it_is_answered_and_says_what_is_used(client: Client) -> None:
+    await jobs(client, 3)
+    await client.claim("q", n=2)
+    set_ = await client.set_policy("q", per_day(5))
+    assert (set_.opening, set_.awaited, set_.gates[0].used) == (False, (), 2)
+
+
+async def test_a_first_policy_that_cannot_open_yet_says_whom_it_waits_for(client: Client, connect: Connect) -> None:
+    await jobs(client, 3)
+    early = await connect(autocommit=False, application_name="a slow claim")
+    await early.execute("""select sluicegate.claim('[{"queues": ["q"]}]')""")
+    set_ = await client.set_policy("q", per_day(5))
+    assert set_.opening
+    (awaited,) = set_.awaited
+    assert (awaited.pid, awaited.application) == (early.info.backend_pid, "a slow claim")
+    assert awaited.since is not None
+    assert (await client.claim("q")).busy
+    assert (await client.open_admission("q")).opening
+    await early.commit()
+    opened = await client.open_admission("q")
+    assert (opened.opening, opened.awaited, opened.gates[0].used) == (False, (), 1)
 
 
 async def test_a_claim_under_a_policy_is_told_what_is_left(client: Client) -> None:
@@ -216,7 +239,8 @@ async def test_a_queue_without_a_policy_is_ungoverned(client: Client, db: Connec
 def test_the_synchronous_client_has_the_same_verbs(dsn: str) -> None:
     with SyncClient(dsn) as client:
         made = client.enqueue("q")
-        client.set_policy("q", {"max_in_flight": 0})
+        assert not client.set_policy("q", {"max_in_flight": 0}).opening
+        assert not client.open_admission("q").opening
         with pytest.raises(Deferred) as refused:
             client.claim_job(made.id)
         assert refused.value.reason == "paused"

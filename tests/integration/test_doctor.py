@@ -17,11 +17,15 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from sluicegate.ops.checks import CHECKS, snapshots, zones
+from sluicegate.ops.checks import CHECKS, opening, snapshots, zones
 from sluicegate.ops.checks.secrecy import readers
 from sluicegate.ops.doctor import Check, Circumstances, Diagnosis, diagnose
+from sluicegate.sql.migrate import migrate
 from tests.support.holder import Holder
 from tests.support.servers import Server
+
+CLAIM = """select sluicegate.claim('[{"queues": ["q"]}]')"""
+FIRST_POLICY = """select sluicegate.set_admission_policy('q', '{"max_in_flight": 4}')"""
 
 
 @pytest.fixture
@@ -133,7 +137,7 @@ def test_a_function_replaced_by_hand_is_named(dsn: str, conn: psycopg.Connection
 
 
 def test_an_unfinished_migration_is_named(dsn: str, conn: psycopg.Connection[Any]) -> None:
-    conn.execute("update sluicegate.migration set applied_at = null where version = 1")
+    conn.execute("update sluicegate.migration set applied_at = null")
     schema = checks(dsn)["schema"]
     assert schema.status == "fail"
     assert "0001_foundation was begun at" in schema.found
@@ -186,30 +190,75 @@ def test_the_oldest_snapshot_names_its_holder_and_how_to_end_it(
     assert "Nobody" in checks(dsn)["snapshots"].found
 
 
-def test_a_prepared_transaction_is_found(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+@pytest.fixture
+def preparing() -> Iterator[str]:
+    """The DSN of a server of its own, on which transactions can be prepared."""
     place = Path(tempfile.mkdtemp(prefix="sluicegate-doctor-", dir="/tmp"))
-    request.addfinalizer(lambda: shutil.rmtree(place))
     place.chmod(0o755)
     holder = Holder(place, "18", durable=False)
     holder.settings = holder.settings | {"max_prepared_transactions": "2"}
     holder.initdb()
     process = holder.start()
+    yield f"postgresql://postgres:{holder.password}@/postgres?host={place}"
+    process.terminate()
+    process.wait(30)
+    shutil.rmtree(place)
+
+
+def test_a_prepared_transaction_is_found(preparing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "WARN_SECONDS", 0)
+    monkeypatch.setattr(opening, "WARN_SECONDS", 0)
+    with psycopg.connect(preparing, autocommit=True) as conn:
+        migrate(conn)
+        conn.execute("select sluicegate.enqueue('q')")
+        conn.execute("begin")
+        conn.execute(CLAIM)
+        conn.execute("prepare transaction 'it''s forgotten'")
+        conn.execute(FIRST_POLICY)
+        conn.execute("select sluicegate.open_admission('q')")
+        found = checks(preparing)
+        for check in (found["snapshots"], found["opening"]):
+            assert (check.status, check.statements) == ("warn", ("rollback prepared 'it''s forgotten';",))
+            assert "prepared transaction 'it''s forgotten'" in check.found
+        assert "of role postgres" in found["snapshots"].found
+        conn.execute(found["opening"].statements[0].encode())
+        conn.execute("select sluicegate.open_admission('q')")
+        found = checks(preparing)
+        assert "Nobody" in found["snapshots"].found
+        assert "No queue waits" in found["opening"].found
+
+
+def test_who_keeps_a_first_policy_from_opening_is_named_when_it_lasts(
+    dsn: str, conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "No queue waits" in checks(dsn)["opening"].found
+    conn.execute("select sluicegate.enqueue('q')")
+    early = psycopg.connect(dsn, application_name="a slow claim")
     try:
-        dsn = f"postgresql://postgres:{holder.password}@/postgres?host={place}"
-        with psycopg.connect(dsn, autocommit=True) as conn:
-            conn.execute("create table t (id int)")
-            conn.execute("begin")
-            conn.execute("insert into t values (1)")
-            conn.execute("prepare transaction 'it''s forgotten'")
-            monkeypatch.setattr(snapshots, "WARN_SECONDS", 0)
-            found = checks(dsn)["snapshots"]
-            assert (found.status, found.statements) == ("warn", ("rollback prepared 'it''s forgotten';",))
-            assert "prepared transaction 'it''s forgotten' of role postgres" in found.found
-            conn.execute(found.statements[0].encode())
-            assert "Nobody" in checks(dsn)["snapshots"].found
+        early.execute(CLAIM)
+        conn.execute(FIRST_POLICY)
+        young = checks(dsn)["opening"]
+        assert young.status == "ok"
+        assert "q of endpoint:default" in young.found
+        monkeypatch.setattr(opening, "WARN_SECONDS", 0)
+        lasting = checks(dsn)["opening"]
+        assert lasting.status == "warn"
+        for words in (
+            f"pid {early.info.backend_pid}",
+            '"a slow claim"',
+            "idle in transaction",
+            "q of endpoint:default",
+        ):
+            assert words in lasting.found
+        assert lasting.statements == (f"select pg_terminate_backend({early.info.backend_pid});",)
+        monkeypatch.setattr(opening, "FAIL_SECONDS", 0)
+        assert checks(dsn)["opening"].status == "fail"
+        conn.execute("select pg_terminate_backend(%s, 10000)", [early.info.backend_pid])
     finally:
-        process.terminate()
-        process.wait(30)
+        early.close()
+    assert "opens with the next claim" in checks(dsn)["opening"].found
+    conn.execute("select sluicegate.open_admission('q')")
+    assert "No queue waits" in checks(dsn)["opening"].found
 
 
 def test_sessions_that_may_not_be_looked_into_are_counted(

@@ -31,6 +31,16 @@ def ask(sql: Sql, *queues: str, **request: Any) -> Json:
             return answer
 
 
+def fill(sql: Sql, queue: str = "q") -> int:
+    """Claim in batches of nine until the queue is closed; how many came."""
+    found = 0
+    while True:
+        answer = ask(sql, queue, n=9)
+        found += len(answer["claims"])
+        if answer["deferred"]:
+            return found
+
+
 def gates(sql: Sql, queue: str = "q") -> dict[str, Json]:
     """The gates of a queue by period, or by name where they have none."""
     shown = sql.call("budget_show", queue=queue)

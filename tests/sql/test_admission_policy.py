@@ -5,7 +5,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.sql.budgets import ask, check_lanes, gates, govern, opened, used, window
+from tests.sql.budgets import ask, check_lanes, fill, gates, govern, opened, used, window
 from tests.sql.conftest import OpenSql
 from tests.sql.verbs import Sql, refused
 
@@ -182,15 +182,15 @@ def test_a_window_that_leaves_and_comes_back_has_used_what_it_had(sql: Sql) -> N
 def test_a_reset_forgives_and_what_was_charged_stays(sql: Sql, lanes: int) -> None:
     govern(sql, "q", window(2), window(100, "week", weekday="Mon"), lanes=lanes)
     sql.enqueue_many({"queue": "q"} for _ in range(9))
-    ask(sql, n=2)
+    assert fill(sql) == 2
     assert sql.call("reset_usage", queue="q", period="day", reason="a good day")["status"] == "admitted"
     assert (used(sql), used(sql, "week")) == (0, 2)
-    assert len(ask(sql, n=9)["claims"]) == 2
+    assert fill(sql) == 2
     assert (used(sql), used(sql, "week"), opened(sql)) == (2, 4, 4)
     assert sql.one("select sum(u) from sluicegate.lane l cross join unnest(l.used) u") == 8
     assert ask(sql)["deferred"][0]["reason"] == "window_exhausted"
     govern(sql, "q", window(3), lanes=5 - lanes)
-    assert len(ask(sql, n=9)["claims"]) == 1
+    assert fill(sql) == 1
     sql.call("reset_usage", queue="q")
     with refused(sql, "SG003", "used"):
         sql.call("reset_usage", queue="q")

@@ -21,6 +21,7 @@ def test_the_public_names_are_exactly_those_promised() -> None:
         "AdmissionStatus",
         "Attempt",
         "AuditEntry",
+        "AwaitedClaim",
         "Backlog",
         "Backoff",
         "Budget",

@@ -98,6 +98,8 @@ def used(gates: tuple[Gate, ...]) -> list[str]:
 def standing(found: QueueAdmission) -> str:
     """Whether a queue is open, in words."""
     verdict = found.verdict
+    if found.opening and not (verdict is not None and verdict.state == "deferred"):
+        return "not open yet, its first policy waits for claims that began before it"
     if verdict is None or verdict.state == "admitted":
         return "open"
     return f"closed, {why(verdict.reason)} ({verdict.reason}), {opens(verdict.next_eligible_at, exact=verdict.exact)}"
@@ -105,4 +107,24 @@ def standing(found: QueueAdmission) -> str:
 
 def change(found: QueueAdmission) -> list[str]:
     """What a change has come to."""
-    return [sentence(found), *used(found.gates)]
+    return [sentence(found), *used(found.gates), *awaited(found)]
+
+
+def awaited(found: QueueAdmission) -> list[str]:
+    """Who keeps a first policy from opening, a line each."""
+    if not found.opening:
+        return []
+    lines = ["  not open yet: nothing starts until the claims have ended that began before this first policy"]
+    for one in found.awaited:
+        who = f"pid {one.pid}" if one.pid is not None else f"prepared transaction {one.prepared or ''}".rstrip()
+        details = ", ".join(
+            text
+            for text in (
+                one.application,
+                one.state,
+                f"in its transaction since {local(one.since)}" if one.since is not None else None,
+            )
+            if text
+        )
+        lines.append(f"    waits for {who}" + (f" ({details})" if details else ""))
+    return lines

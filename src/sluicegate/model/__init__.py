@@ -3,6 +3,7 @@
 from sluicegate.model.admission import (
     AdmissionStatus,
     AuditEntry,
+    AwaitedClaim,
     Backlog,
     Budget,
     BudgetAudit,
@@ -45,6 +46,7 @@ __all__ = [
     "AdmissionStatus",
     "Attempt",
     "AuditEntry",
+    "AwaitedClaim",
     "Backlog",
     "Backoff",
     "Budget",

@@ -88,11 +88,26 @@ class WindowLimit(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitedClaim(Record):
+    """A transaction that may have claimed before a first policy was seen, open ``since`` then.
+
+    A session has a ``pid``, a prepared transaction its gid under ``prepared``; None is what may not be looked into.
+    """
+
+    pid: int | None
+    application: str | None
+    state: str | None
+    prepared: str | None
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueAdmission(Record):
     """The policy of a queue, what is used of it, and the verdict.
 
     ``status`` is ``admitted``, the reason why nothing is, or ``ungoverned`` without a policy; then the rest is empty.
-    ``pending`` is None where it was not counted.
+    ``pending`` is None where it was not counted. While a first policy is ``opening`` it admits nothing: the claims in
+    ``awaited`` have to end first.
     """
 
     queue: str
@@ -108,6 +123,8 @@ class QueueAdmission(Record):
     gates: tuple[Gate, ...] = ()
     pending: int | None = None
     pending_exact: bool | None = None
+    opening: bool = False
+    awaited: tuple[AwaitedClaim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

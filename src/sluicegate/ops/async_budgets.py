@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
 from typing import Any
 
+from sluicegate.errors import SluicegateError
 from sluicegate.model import (
     AdmissionStatus,
     Budget,
@@ -19,7 +21,10 @@ from sluicegate.model import (
 from sluicegate.ops import answers, validate
 from sluicegate.ops import budget_requests as requests
 from sluicegate.store.async_store import AsyncStore
-from sluicegate.store.calls import AsyncCalls
+from sluicegate.store.calls import AsyncCalls, async_pause
+
+# How long, in seconds, a change waits before it asks again whether the claims in the air have ended; claims ask after that.
+_OPENING_WAITS = (0.0, 0.02, 0.1, 0.3)
 
 
 class AsyncBudgetOps(ABC):
@@ -40,13 +45,13 @@ class AsyncBudgetOps(ABC):
         self, queue: str, policy: Mapping[str, Any], *, scope: str, reason: str | None, revision: int | None
     ) -> QueueAdmission:
         arguments = requests.policy(queue, policy, name="policy", reason=reason, revision=revision, scope=scope)
-        return QueueAdmission.from_dict(await self._calls.run(self._store.set_admission_policy(arguments)))
+        return await self._opened(queue, scope, await self._calls.run(self._store.set_admission_policy(arguments)))
 
     async def patch_policy(
         self, queue: str, patch: Mapping[str, Any], *, scope: str, reason: str | None, revision: int | None
     ) -> QueueAdmission:
         arguments = requests.policy(queue, patch, name="patch", reason=reason, revision=revision, scope=scope)
-        return QueueAdmission.from_dict(await self._calls.run(self._store.patch_admission_policy(arguments)))
+        return await self._opened(queue, scope, await self._calls.run(self._store.patch_admission_policy(arguments)))
 
     async def clear_policy(self, queue: str, *, scope: str, reason: str | None, revision: int | None) -> QueueAdmission:
         arguments = requests.clear(queue, reason=reason, revision=revision, scope=scope)
@@ -54,7 +59,7 @@ class AsyncBudgetOps(ABC):
 
     async def pause(self, queue: str, *, scope: str, reason: str | None, until: datetime | None) -> QueueAdmission:
         arguments = requests.pause(queue, reason=reason, until=until, scope=scope)
-        return QueueAdmission.from_dict(await self._calls.run(self._store.pause_queue(arguments)))
+        return await self._opened(queue, scope, await self._calls.run(self._store.pause_queue(arguments)))
 
     async def resume(self, queue: str, *, scope: str, reason: str | None) -> QueueAdmission:
         arguments = requests.change(queue, reason=reason, scope=scope)
@@ -63,6 +68,10 @@ class AsyncBudgetOps(ABC):
     async def reset_usage(self, queue: str, *, scope: str, period: str | None, reason: str | None) -> QueueAdmission:
         arguments = requests.reset(queue, period=period, reason=reason, scope=scope)
         return QueueAdmission.from_dict(await self._calls.run(self._store.reset_usage(arguments)))
+
+    async def open_admission(self, queue: str, *, scope: str) -> QueueAdmission:
+        arguments = requests.queue_of(queue, scope=scope)
+        return QueueAdmission.from_dict(await self._ask_again(lambda: self._store.open_admission(arguments)))
 
     async def admission_status(self, queue: str | None, *, scope: str) -> AdmissionStatus:
         arguments = requests.queue_if_any(queue, scope=scope)
@@ -87,3 +96,14 @@ class AsyncBudgetOps(ABC):
     async def next_jobs(self, queue: str | None, *, scope: str, limit: int) -> NextJobs:
         arguments = requests.next_jobs(queue, limit=limit, scope=scope)
         return NextJobs.from_dict(await self._ask_again(lambda: self._store.next_jobs(arguments)))
+
+    async def _opened(self, queue: str, scope: str, answer: Any) -> QueueAdmission:
+        """The status after a change that is committed. A first policy is opened now, if the claims in the air end soon."""
+        found = QueueAdmission.from_dict(answer)
+        with contextlib.suppress(SluicegateError):
+            for wait in _OPENING_WAITS:
+                if not found.opening:
+                    break
+                await async_pause(wait)
+                found = await self.open_admission(queue, scope=scope)
+        return found

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from sluicegate.errors import SluicegateError
 from sluicegate.model import (
     AdmissionStatus,
     Budget,
@@ -19,8 +21,11 @@ from sluicegate.model import (
 )
 from sluicegate.ops import answers, validate
 from sluicegate.ops import budget_requests as requests
-from sluicegate.store.calls import SyncCalls
+from sluicegate.store.calls import SyncCalls, sync_pause
 from sluicegate.store.sync_store import SyncStore
+
+# How long, in seconds, a change waits before it asks again whether the claims in the air have ended; claims ask after that.
+_OPENING_WAITS = (0.0, 0.02, 0.1, 0.3)
 
 
 class SyncBudgetOps(ABC):
@@ -41,13 +46,13 @@ class SyncBudgetOps(ABC):
         self, queue: str, policy: Mapping[str, Any], *, scope: str, reason: str | None, revision: int | None
     ) -> QueueAdmission:
         arguments = requests.policy(queue, policy, name="policy", reason=reason, revision=revision, scope=scope)
-        return QueueAdmission.from_dict(self._calls.run(self._store.set_admission_policy(arguments)))
+        return self._opened(queue, scope, self._calls.run(self._store.set_admission_policy(arguments)))
 
     def patch_policy(
         self, queue: str, patch: Mapping[str, Any], *, scope: str, reason: str | None, revision: int | None
     ) -> QueueAdmission:
         arguments = requests.policy(queue, patch, name="patch", reason=reason, revision=revision, scope=scope)
-        return QueueAdmission.from_dict(self._calls.run(self._store.patch_admission_policy(arguments)))
+        return self._opened(queue, scope, self._calls.run(self._store.patch_admission_policy(arguments)))
 
     def clear_policy(self, queue: str, *, scope: str, reason: str | None, revision: int | None) -> QueueAdmission:
         arguments = requests.clear(queue, reason=reason, revision=revision, scope=scope)
@@ -55,7 +60,7 @@ class SyncBudgetOps(ABC):
 
     def pause(self, queue: str, *, scope: str, reason: str | None, until: datetime | None) -> QueueAdmission:
         arguments = requests.pause(queue, reason=reason, until=until, scope=scope)
-        return QueueAdmission.from_dict(self._calls.run(self._store.pause_queue(arguments)))
+        return self._opened(queue, scope, self._calls.run(self._store.pause_queue(arguments)))
 
     def resume(self, queue: str, *, scope: str, reason: str | None) -> QueueAdmission:
         arguments = requests.change(queue, reason=reason, scope=scope)
@@ -64,6 +69,10 @@ class SyncBudgetOps(ABC):
     def reset_usage(self, queue: str, *, scope: str, period: str | None, reason: str | None) -> QueueAdmission:
         arguments = requests.reset(queue, period=period, reason=reason, scope=scope)
         return QueueAdmission.from_dict(self._calls.run(self._store.reset_usage(arguments)))
+
+    def open_admission(self, queue: str, *, scope: str) -> QueueAdmission:
+        arguments = requests.queue_of(queue, scope=scope)
+        return QueueAdmission.from_dict(self._ask_again(lambda: self._store.open_admission(arguments)))
 
     def admission_status(self, queue: str | None, *, scope: str) -> AdmissionStatus:
         arguments = requests.queue_if_any(queue, scope=scope)
@@ -88,3 +97,14 @@ class SyncBudgetOps(ABC):
     def next_jobs(self, queue: str | None, *, scope: str, limit: int) -> NextJobs:
         arguments = requests.next_jobs(queue, limit=limit, scope=scope)
         return NextJobs.from_dict(self._ask_again(lambda: self._store.next_jobs(arguments)))
+
+    def _opened(self, queue: str, scope: str, answer: Any) -> QueueAdmission:
+        """The status after a change that is committed. A first policy is opened now, if the claims in the air end soon."""
+        found = QueueAdmission.from_dict(answer)
+        with contextlib.suppress(SluicegateError):
+            for wait in _OPENING_WAITS:
+                if not found.opening:
+                    break
+                sync_pause(wait)
+                found = self.open_admission(queue, scope=scope)
+        return found

@@ -87,6 +87,9 @@ class AsyncStore:
     async def reset_usage(self, arguments: Arguments) -> Answer:
         return await self._call(statements.RESET_USAGE, arguments)
 
+    async def open_admission(self, arguments: Arguments) -> Answer:
+        return await self._call(statements.OPEN_ADMISSION, arguments)
+
     async def admission_status(self, arguments: Arguments) -> Answer:
         return await self._call(statements.ADMISSION_STATUS, arguments)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import psycopg
 from psycopg.sql import SQL, Identifier
@@ -11,8 +11,8 @@ from sluicegate.store import faults
 from sluicegate.store.dsn import connect_arguments
 
 
-async def listen(dsn: str, channel: str, heard: Callable[[], object]) -> None:
-    """Call ``heard`` for each notification on ``channel``, and once when it starts: some may have been missed before.
+async def listen(dsn: str, channels: Sequence[str], heard: Callable[[], object]) -> None:
+    """Call ``heard`` for each notification on one of ``channels``, and once when it starts: some may have been missed before.
 
     Goes on until it is cancelled or the connection is lost. Never in a transaction, which would hold notifications
     up. A pooler in transaction mode passes none on, so whoever listens has to look by itself now and then as well.
@@ -23,7 +23,8 @@ async def listen(dsn: str, channel: str, heard: Callable[[], object]) -> None:
     except psycopg.Error as error:
         raise faults.from_connect(error) from error
     try:
-        await connection.execute(SQL("listen {}").format(Identifier(channel)))
+        for channel in channels:
+            await connection.execute(SQL("listen {}").format(Identifier(channel)))
         heard()
         async for _ in connection.notifies():
             heard()

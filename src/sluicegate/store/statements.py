@@ -85,6 +85,7 @@ CLEAR_ADMISSION_POLICY = _call("clear_admission_policy", queue="text", reason="t
 PAUSE_QUEUE = _call("pause_queue", queue="text", reason="text", until="timestamptz", scope="text")
 RESUME_QUEUE = _call("resume_queue", queue="text", reason="text", scope="text")
 RESET_USAGE = _call("reset_usage", queue="text", period="text", reason="text", scope="text")
+OPEN_ADMISSION = _call("open_admission", queue="text", scope="text")
 ADMISSION_STATUS = _call("admission_status", queue="text", scope="text")
 BUDGET_SHOW = _call("budget_show", queue="text", scope="text")
 BUDGET_AUDIT = _call("budget_audit", queue="text", limit="integer", scope="text")

@@ -88,6 +88,9 @@ class SyncStore:
     def reset_usage(self, arguments: Arguments) -> Answer:
         return self._call(statements.RESET_USAGE, arguments)
 
+    def open_admission(self, arguments: Arguments) -> Answer:
+        return self._call(statements.OPEN_ADMISSION, arguments)
+
     def admission_status(self, arguments: Arguments) -> Answer:
         return self._call(statements.ADMISSION_STATUS, arguments)
 

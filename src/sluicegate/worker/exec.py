@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack
 from sluicegate.client import Client
 from sluicegate.errors import SluicegateError
 from sluicegate.worker.attempt import KILL_GRACE, Tools
-from sluicegate.worker.clock_watch import ClockWatch
 from sluicegate.worker.crew import Crew, Ended
 from sluicegate.worker.dispatcher import Dispatcher
 from sluicegate.worker.events import ExecEvent, ExecReport, Tally
@@ -25,6 +24,7 @@ from sluicegate.worker.stopping import StopRequest, stopped_by_signals
 from sluicegate.worker.surroundings import allow_descriptors, base_environment
 from sluicegate.worker.terms import Terms
 from sluicegate.worker.verdict import Interruption
+from sluicegate.worker.watch import Watch
 from sluicegate.worker.words import CommandLine
 
 __all__ = ["ExecEvent", "ExecReport", "StopRequest", "run_exec"]
@@ -57,8 +57,8 @@ async def run_exec(
     cancelled the command is killed, with all that it started; so it is when this process dies, however that happens.
 
     Runs until SIGTERM, SIGINT, SIGHUP or ``stop`` asks it to end, or with ``drain`` until nothing can be claimed: what
-    is left may be deferred. Without ``drain`` a closed queue is waited for, and asked again when it opens, at the
-    latest after a minute. When told to end, commands may run on for ``grace`` seconds; the rest is killed and given
+    is left may be deferred. Without ``drain`` a closed queue is waited for, and asked again when it opens or its
+    policy lets it open earlier, at the latest after a minute. When told to end, commands may run on for ``grace`` seconds; the rest is killed and given
     back. A second signal does that at once.
 
     ``on_event`` is called with what happens, from this task's event loop. Raises InvalidArgument before anything is
@@ -119,7 +119,7 @@ class _Run:
             on_fault=lambda error: stop.ask(str(error)),
         )
         self._housekeeping = Housekeeping(client, self.tally)
-        self._clock_watch = ClockWatch(client.dsn, self.dispatcher.look)
+        self._watch = Watch(client.dsn, self.dispatcher.look)
 
     def open(self) -> None:
         """Get ready to start commands. Raises SluicegateError if this machine does not allow it."""
@@ -188,7 +188,7 @@ class _Run:
 
     @property
     def _loops(self) -> tuple[Loop, ...]:
-        return self.dispatcher.loop, self._keeper.loop, self._housekeeping.loop, self._clock_watch.loop
+        return self.dispatcher.loop, self._keeper.loop, self._housekeeping.loop, self._watch.loop
 
     def _ended(self, ended: Ended | None) -> None:
         if ended is None:

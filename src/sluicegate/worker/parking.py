@@ -6,7 +6,7 @@ import random
 
 from sluicegate.model import ClaimAnswer
 
-# Somebody may raise a limit or end a pause meanwhile, so nobody sleeps for longer, in seconds.
+# A raise that nobody told of, as behind a pooler, is found by looking: nobody sleeps for longer, in seconds.
 LONGEST = 60.0
 SHORTEST = 0.02
 _SPREAD = 0.05

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sluicegate.cli.admission_views import sentence, standing, used
+from sluicegate.cli.admission_views import awaited, sentence, standing, used
 from sluicegate.cli.arguments import Common
 from sluicegate.cli.budgets import Whose
 from sluicegate.cli.connection import connected
@@ -40,4 +40,4 @@ def run(
 
 def _lines(found: QueueAdmission) -> list[str]:
     waiting = count(found.pending or 0, "job") + ("" if found.pending_exact else " or more")
-    return [sentence(found), f"  now: {standing(found)}; {waiting} waiting", *used(found.gates)]
+    return [sentence(found), f"  now: {standing(found)}; {waiting} waiting", *used(found.gates), *awaited(found)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sluicegate.cli.admission_views import sentence, standing, used
+from sluicegate.cli.admission_views import awaited, sentence, standing, used
 from sluicegate.cli.arguments import Common
 from sluicegate.cli.budgets import QueueName, Whose
 from sluicegate.cli.connection import connected
@@ -40,7 +40,12 @@ def _lines(found: Budget) -> list[str]:
         ("charged for retries", f"{found.charged_for_retries:,}"),
         ("refused", refused),
     ]
-    lines = [sentence(found), *used(found.gates), *(f"  {name}: {value}" for name, value in facts if value)]
+    lines = [
+        sentence(found),
+        *used(found.gates),
+        *awaited(found),
+        *(f"  {name}: {value}" for name, value in facts if value),
+    ]
     if found.windows:
         rows = [
             (one.period, local(one.starts), local(one.ends), f"{one.charged:,}", f"{one.forgiven:,}")

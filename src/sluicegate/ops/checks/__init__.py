@@ -5,6 +5,7 @@ from __future__ import annotations
 from sluicegate.ops.checks.clock import check_clock
 from sluicegate.ops.checks.dead_rows import check_dead_rows
 from sluicegate.ops.checks.isolation import check_isolation
+from sluicegate.ops.checks.opening import check_opening
 from sluicegate.ops.checks.privileges import check_privileges
 from sluicegate.ops.checks.result import CheckFunction
 from sluicegate.ops.checks.schema import check_schema
@@ -22,6 +23,7 @@ CHECKS: tuple[tuple[str, CheckFunction], ...] = (
     ("zones", check_zones),
     ("isolation", check_isolation),
     ("snapshots", check_snapshots),
+    ("opening", check_opening),
     ("privileges", check_privileges),
     ("dead_rows", check_dead_rows),
 )

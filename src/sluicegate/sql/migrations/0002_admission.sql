@@ -20,6 +20,7 @@ create table sluicegate.policy (
     revision bigint not null default 1,
     -- Claims that were in the air when the first policy was committed: its lanes open when they have ended.
     opening boolean not null default true,
+    made_by xid8 not null,
     awaited text[],
     created_at timestamptz not null,
     updated_at timestamptz not null

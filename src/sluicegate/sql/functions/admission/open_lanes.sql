@@ -1,6 +1,7 @@
 -- Opens the lanes of a queue's first policy once no claim that began before it is still in the air: every transaction that held a
 -- RowShareLock on sluicegate.job at a moment after the policy was committed has ended. Only then are the windows seeded from
--- the attempts, so the seed is complete. Locks all lanes in order. False while it must wait.
+-- the attempts, so the seed is complete. Locks all lanes in order. False while it must wait, also in the transaction that
+-- makes the policy: until that commits, others read governed = false.
 -- grants: none
 create or replace function sluicegate.open_lanes(p_queue_id bigint) returns boolean
 language plpgsql
@@ -16,16 +17,13 @@ begin
     if not v_policy.opening then
         return true;
     end if;
+    if v_policy.made_by = pg_current_xact_id() then
+        return false;
+    end if;
     v_holders := array(
-        select k.virtualtransaction
-        from pg_locks k
-        where k.locktype = 'relation' and k.relation = 'sluicegate.job'::regclass and k.mode = 'RowShareLock'
-            and k.database = (select d.oid from pg_database d where d.datname = current_database())
-            and k.pid <> pg_backend_pid()
-            and (v_policy.awaited is null or k.virtualtransaction = any (v_policy.awaited))
-    );
+        select a.virtualtransaction from sluicegate.claims_in_the_air(v_policy.awaited) a order by a.virtualtransaction);
     if cardinality(v_holders) > 0 then
-        update sluicegate.policy p set awaited = v_holders where p.queue_id = p_queue_id;
+        update sluicegate.policy p set awaited = v_holders where p.queue_id = p_queue_id and p.awaited is distinct from v_holders;
         return false;
     end if;
     v_now := sluicegate.clock();

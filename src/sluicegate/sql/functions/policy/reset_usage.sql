@@ -1,5 +1,5 @@
 -- Forgives what the current windows of a queue have been charged, all of them or one period's: used starts at 0 again, charged stays.
--- Its own verb with its own grant; locks the queue's lanes in order; audited. Raises SG001, SG002, SG003 (nothing used), SG005.
+-- Its own verb with its own grant; locks the queue's lanes in order; wakes those that wait; audited. Raises SG001, SG002, SG003 (nothing used), SG005.
 -- grants: admin
 create or replace function sluicegate.reset_usage(
     p_queue text, p_period text default null, p_reason text default null, p_scope text default 'endpoint:default', p_actor text default null
@@ -42,6 +42,7 @@ begin
             'There is nothing to forgive.');
     end if;
     perform sluicegate.settle(v_queue_id, v_now);
+    perform sluicegate.wake_waiters(v_queue_id, v_before -> 'verdict');
     perform sluicegate.audit_policy(v_queue_id, 'reset', v_before, sluicegate.policy_status(v_queue_id), p_reason, p_actor);
     return sluicegate.policy_status(v_queue_id);
 end

@@ -1,6 +1,6 @@
 -- The one writer of policies: stores canonical fields (null takes the policy away), deals the lanes' shares anew and audits. Locks the
--- queue's lanes in order. A first policy commits governed with closed lanes; open_lanes opens them when the claims that were in
--- the air have ended. Answers the status with what is already used. Raises SG002, SG003.
+-- queue's lanes in order; wakes those that wait. A first policy commits governed with closed lanes; open_lanes opens them when the
+-- claims that were in the air have ended. Answers the status with what is already used. Raises SG002, SG003.
 -- grants: none
 create or replace function sluicegate.write_policy(
     p_queue_id bigint, p_fields jsonb, p_verb text, p_reason text, p_revision bigint, p_actor text
@@ -10,6 +10,7 @@ set search_path = sluicegate, pg_temp
 as $$
 declare
     v_before jsonb;
+    v_verdict jsonb;
     v_old bigint[];
     v_new bigint[];
     v_lanes smallint;
@@ -19,6 +20,7 @@ begin
     perform sluicegate.lock_policy(p_queue_id);
     v_now := sluicegate.clock();
     v_before := sluicegate.policy_document(p_queue_id);
+    v_verdict := case when v_before is not null then sluicegate.verdict(p_queue_id) end;
     if v_before is null and p_fields is null then
         perform sluicegate.refuse('SG002', 'queue', 'The queue has no policy.', 'There is nothing to take away.');
     end if;
@@ -38,6 +40,7 @@ begin
         delete from sluicegate.policy p where p.queue_id = p_queue_id;
         update sluicegate.queue q set governed = false where q.id = p_queue_id;
         perform sluicegate.audit_policy(p_queue_id, p_verb, v_before, null, p_reason, p_actor);
+        perform sluicegate.wake_waiters(p_queue_id, v_verdict);
         return jsonb_build_object('queue', (select q.name from sluicegate.queue q where q.id = p_queue_id), 'status', 'ungoverned');
     end if;
 
@@ -60,9 +63,10 @@ begin
             select (e ->> 'max_claims')::integer from jsonb_array_elements(p_fields -> 'limits') e where e ->> 'mode' = 'enforce'
         ) s
     )))::smallint);
-    insert into sluicegate.policy as p (queue_id, max_in_flight, in_flight_mode, paused, paused_reason, paused_until, lanes, created_at, updated_at)
+    insert into sluicegate.policy as p (queue_id, max_in_flight, in_flight_mode, paused, paused_reason, paused_until, lanes, made_by, created_at, updated_at)
     values (p_queue_id, (p_fields ->> 'max_in_flight')::integer, p_fields ->> 'in_flight_mode', (p_fields ->> 'paused')::boolean,
-        p_fields ->> 'paused_reason', (p_fields ->> 'paused_until')::timestamptz, v_lanes, v_now, v_now)
+        p_fields ->> 'paused_reason', (p_fields ->> 'paused_until')::timestamptz, v_lanes, pg_current_xact_id(),
+        v_now, v_now)
     on conflict (queue_id) do update
     set max_in_flight = excluded.max_in_flight, in_flight_mode = excluded.in_flight_mode, paused = excluded.paused,
         paused_reason = excluded.paused_reason, paused_until = excluded.paused_until, lanes = excluded.lanes,
@@ -78,6 +82,7 @@ begin
         perform sluicegate.settle(p_queue_id, v_now);
     end if;
     perform sluicegate.audit_policy(p_queue_id, p_verb, v_before, sluicegate.policy_document(p_queue_id), p_reason, p_actor);
+    perform sluicegate.wake_waiters(p_queue_id, v_verdict);
     return sluicegate.policy_status(p_queue_id);
 end
 $$;
