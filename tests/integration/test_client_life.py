@@ -265,7 +265,8 @@ async def test_lists_go_page_by_page_and_stats_count_every_state(queue: Any) -> 
     assert len(ids) == 7
     assert rest.next_before_id is None
     assert len((await queue.list_jobs(kind="k")).jobs) == 3
-    assert (page.jobs[0].class_, page.jobs[0].payload_size, page.jobs[0].error) == ("mid", 1, None)
+    assert (page.jobs[0].class_, page.jobs[0].error) == ("mid", None)
+    assert 0 < page.jobs[0].payload_size < 32
     stats = {counts.queue: counts for counts in (await queue.queue_stats()).queues}
     assert (stats["q"].pending, stats["later"].scheduled, stats["later"].due) == (7, 1, 0)
 

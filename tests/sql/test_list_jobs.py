@@ -35,7 +35,7 @@ def test_a_row_has_the_documented_fields_and_never_the_payload(sql: Sql) -> None
         ["t"],
         False,
     )
-    assert row["payload_size"] == sql.one("select octet_length(payload::text) from sluicegate.job")
+    assert row["payload_size"] == sql.one("select pg_column_size(payload) from sluicegate.job")
 
 
 def test_filters_narrow_the_list_together(sql: Sql) -> None:
@@ -97,6 +97,7 @@ def test_the_figures_of_a_queue_count_each_state(sql: Sql) -> None:
     sql.call("cancel", job_id=sql.enqueue("z"))
     stats = {queue.pop("queue"): queue for queue in sql.call("queue_stats")["queues"]}
     oldest = stats["q"].pop("oldest_pending_at")
+    assert {tuple(queue["inexact"]) for queue in stats.values()} == {()}
     states = ("scheduled", "due", "pending", "claimed", "lapsed", "done", "failed", "cancelled")
     assert {name: tuple(queue[state] for state in states) for name, queue in stats.items()} == {
         "q": (1, 0, 1, 0, 0, 1, 0, 0),
@@ -106,6 +107,87 @@ def test_the_figures_of_a_queue_count_each_state(sql: Sql) -> None:
     }
     assert datetime.fromisoformat(oldest) == sql.one("select run_at from sluicegate.job where state = 'pending'")
     assert sql.state(dead) == "failed"
+
+
+def fill(sql: Sql, queue: str, state: str, count: int, *, priority: str = "10") -> None:
+    """Insert jobs as they stand in a state, each a second older than the one before."""
+    sql.one("select sluicegate.queue_id(sluicegate.scope_id(null), %s)", queue)
+    sql.do(
+        "insert into sluicegate.job (queue_id, scope_id, state, priority, run_at, created_at, kind, lease_expires_at, finished_at)"
+        f" select q.id, q.scope_id, s.state, {priority}, now() - n * interval '1 s', now(), q.name,"
+        "   case when s.state = 'claimed' then now() end,"
+        "   case when s.state in ('done', 'failed', 'cancelled') then now() end"
+        " from sluicegate.queue q, (select %s::text as state) s, generate_series(1, %s::int) n where q.name = %s",
+        state,
+        count,
+        queue,
+    )
+
+
+def test_a_figure_stops_at_a_thousand_and_says_so(sql: Sql) -> None:
+    states = ("scheduled", "pending", "claimed", "done", "failed", "cancelled")
+    for state in states:
+        fill(sql, "exact", state, 1000)
+        fill(sql, "more", state, 1001)
+    fill(sql, "few-done", "done", 2)
+    fill(sql, "few-done", "failed", 3002)
+    stats = {queue["queue"]: queue for queue in sql.call("queue_stats")["queues"]}
+    figures = {*states, "due", "lapsed"}
+    for queue in ("exact", "more"):
+        assert {stats[queue][figure] for figure in figures} == {1000}
+    assert set(stats["exact"]["inexact"]) == set()
+    assert set(stats["more"]["inexact"]) == figures
+    assert (stats["few-done"]["done"], stats["few-done"]["failed"]) == (2, 1000)
+    assert stats["few-done"]["inexact"] == ["done", "failed"], "so many have ended that there may be more"
+
+
+def test_the_oldest_is_found_whatever_its_priority_and_however_many_there_are(sql: Sql) -> None:
+    fill(sql, "q", "pending", 3000, priority="mod(n, 7)")
+    fill(sql, "due", "scheduled", 3000, priority="mod(n, 7)")
+    sql.do("update sluicegate.job set run_at = now() + interval '1 day' where kind = 'due' and priority < 6")
+    for queue in sql.call("queue_stats")["queues"]:
+        oldest = sql.one("select min(run_at) from sluicegate.job where kind = %s", queue["queue"])
+        assert datetime.fromisoformat(queue["oldest_pending_at"]) == oldest
+    assert sql.call("budget_show", queue="q")["oldest_pending_at"] is not None
+
+
+def test_every_filter_gives_every_job_once_over_its_pages_wherever_they_stand(sql: Sql) -> None:
+    for number in range(3):
+        for queue in ("a", "b"):
+            for state in ("scheduled", "pending", "claimed", "done", "failed", "cancelled"):
+                fill(sql, queue, state, 2)
+        # Between them so many others that neither is among the newest, nor all of one page.
+        fill(sql, "many", ("pending", "done", "failed")[number], 9000)
+    for queue in (None, "a", "many"):
+        for state in (None, "pending", "done", "failed", "cancelled"):
+            for kind in (None, "b", "many"):
+                want = sql.rows(
+                    "select j.id from sluicegate.job j join sluicegate.queue q on q.id = j.queue_id"
+                    " where q.name = coalesce(%s, q.name) and j.state = coalesce(%s, j.state)"
+                    " and j.kind = coalesce(%s, j.kind) order by j.id desc",
+                    queue, state, kind,
+                )  # fmt: skip
+                if len(want) > 5000:
+                    continue
+                seen, before, pages = [], None, 0
+                while pages == 0 or before is not None:
+                    page = sql.call("list_jobs", queue=queue, state=state, kind=kind, limit=150, before_id=before)
+                    seen += [job["id"] for job in page["jobs"]]
+                    before, pages = page["next_before_id"], pages + 1
+                assert seen == [row["id"] for row in want], (queue, state, kind)
+
+
+def test_what_a_small_queue_holds_is_on_the_first_page_however_old_it_is(sql: Sql) -> None:
+    fill(sql, "small", "done", 3)
+    fill(sql, "small", "failed", 2)
+    fill(sql, "many", "done", 30_000)
+    assert len(sql.call("list_jobs", queue="small")["jobs"]) == 5
+    assert len(sql.call("list_jobs", state="failed")["jobs"]) == 2
+    assert len(sql.call("list_jobs", queue="small", state="done", kind="small")["jobs"]) == 3
+    # A kind has no index: of it the page is short, and says where to go on.
+    page = sql.call("list_jobs", kind="small")
+    assert (page["jobs"], page["next_before_id"] is not None) == ([], True)
+    assert len(sql.call("list_jobs", kind="small", before_id=page["next_before_id"])["jobs"]) == 5
 
 
 def test_bad_input_to_a_report_is_named(sql: Sql) -> None:

@@ -123,10 +123,11 @@ STATS = {
             "failed": 5,
             "cancelled": 6,
             "oldest_pending_at": None,
+            "inexact": ["done"],
         }
     ],
     "server_time": "2030-01-01T10:00:00+00:00",
-    "counted_to": 100000,
+    "counted_to": 1000,
 }
 
 

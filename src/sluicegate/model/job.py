@@ -93,7 +93,10 @@ class Job(Record):
 
 @dataclass(frozen=True, slots=True)
 class JobRow(Record):
-    """A job in a list: everything but its payload and result, of which only ``payload_size`` (bytes) is given."""
+    """A job in a list: everything but its payload and result.
+
+    ``payload_size`` is how many bytes the payload takes in the database, where it is compressed if it is large.
+    """
 
     id: int
     queue: str
@@ -123,7 +126,10 @@ class JobRow(Record):
 
 @dataclass(frozen=True, slots=True)
 class JobPage(Record):
-    """Jobs, newest first; pass ``next_before_id`` as ``before_id`` for the next page, None means there is none."""
+    """Jobs, newest first; pass ``next_before_id`` as ``before_id`` for the next page, None means there is none.
+
+    One page looks at so many jobs and no more, so that of a rare kind it may be short, or empty, and not the last.
+    """
 
     jobs: tuple[JobRow, ...]
     next_before_id: int | None

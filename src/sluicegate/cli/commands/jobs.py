@@ -88,9 +88,9 @@ class _Wanted:
 
 
 def _lines(page: JobPage, closed: dict[str, QueueAdmission]) -> list[str]:
-    if not page.jobs:
-        return ["There are no such jobs."]
     more = [] if page.next_before_id is None else [f"Older ones: --before {page.next_before_id}"]
+    if not page.jobs:
+        return ["There are no such jobs." if not more else "There are none among the newest jobs.", *more]
     return [*columns(HEADS, (row(job, closed) for job in page.jobs)), *more]
 
 

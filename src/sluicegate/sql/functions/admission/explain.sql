@@ -60,7 +60,7 @@ begin
         )
     end;
     return jsonb_build_object(
-        'status', 'ok', 'job', sluicegate.job_row(v_job, v_queue.name), 'waits_for', v_waits,
+        'status', 'ok', 'job', sluicegate.job_row(v_job.id), 'waits_for', v_waits,
         'verdict', v_verdict - 'gates', 'gates', v_verdict -> 'gates', 'governed', v_queue.governed,
         'position', v_position, 'position_exact', v_position < 1000,
         'expected_at', case

@@ -23,11 +23,7 @@ begin
     return v_status || jsonb_build_object(
         'scope', p_scope, 'server_time', v_now,
         'backlog', (select jsonb_build_object('pending', c.pending, 'exact', c.exact) from sluicegate.pending_count(v_queue.id, v_now) c),
-        'oldest_pending_at', (
-            select min(h.run_at) from (
-                select j.run_at from sluicegate.job j where j.queue_id = v_queue.id and j.state = 'pending' limit 1000
-            ) h
-        ),
+        'oldest_pending_at', sluicegate.oldest_pending(v_queue.id, v_now),
         'next_boundary_at', (select min((g ->> 'until')::timestamptz) from jsonb_array_elements(v_status -> 'gates') g where g ->> 'gate' = 'window'),
         'charged_for_retries', sluicegate.charged_for_retries(v_queue.id, coalesce(v_since, date_trunc('day', v_now, 'UTC'))),
         'refused', (

@@ -11,7 +11,6 @@ as $$
 declare
     v_scope_id bigint := sluicegate.scope_id(p_scope);
     v_job sluicegate.job;
-    v_queue text;
 begin
     if p_attempts_limit is null or p_attempts_limit not between 0 and 50 then
         perform sluicegate.refuse('SG001', 'attempts_limit', 'At most 50 attempts of a job are shown.', 'Ask for 0 to 50.');
@@ -20,10 +19,9 @@ begin
     if not found then
         return sluicegate.job_not_found(p_job_id);
     end if;
-    select q.name into v_queue from sluicegate.queue q where q.id = v_job.queue_id;
     return jsonb_build_object(
         'status', 'ok',
-        'job', sluicegate.job_row(v_job, v_queue)
+        'job', sluicegate.job_row(v_job.id)
             || jsonb_build_object('payload', v_job.payload, 'result', v_job.result, 'backoff', v_job.backoff),
         'attempts', (
             select coalesce(jsonb_agg(to_jsonb(a) order by a.seq desc), '[]')

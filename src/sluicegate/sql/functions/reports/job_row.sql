@@ -1,16 +1,23 @@
--- A job as lists show it: everything but payload and result. One place for its fields.
+-- A job as lists show it: everything but payload and result. One place for its fields. payload_size is what the payload takes as it is
+-- stored, compressed if it is large: it is not read for it, as a row passed from query to query would be.
 -- grants: none
-create or replace function sluicegate.job_row(p_job sluicegate.job, p_queue text) returns jsonb
-language sql stable
+create or replace function sluicegate.job_row(p_job_id bigint) returns jsonb
+language plpgsql stable
 set search_path = sluicegate, pg_temp
+set enable_seqscan = off
+set plan_cache_mode = force_generic_plan
 as $$
-select jsonb_build_object(
-    'id', p_job.id, 'queue', p_queue, 'state', p_job.state, 'class', p_job.class, 'priority', p_job.priority,
-    'run_at', p_job.run_at, 'kind', p_job.kind, 'title', p_job.title, 'tags', to_jsonb(p_job.tags),
-    'parent_id', p_job.parent_id, 'dedup_key', p_job.dedup_key, 'attempt', p_job.attempt,
-    'max_attempts', p_job.max_attempts, 'attempts_total', p_job.attempts_total, 'worker', p_job.worker,
-    'lease_expires_at', p_job.lease_expires_at, 'dead_letter', p_job.state = 'failed',
-    'cancel_requested', p_job.cancel_requested_at is not null, 'note', p_job.note,
-    'payload_size', octet_length(p_job.payload::text), 'created_at', p_job.created_at, 'claimed_at', p_job.claimed_at,
-    'finished_at', p_job.finished_at, 'error', p_job.error)
+begin
+    return (
+        select jsonb_build_object(
+            'id', j.id, 'queue', (select q.name from sluicegate.queue q where q.id = j.queue_id), 'state', j.state, 'class', j.class,
+            'priority', j.priority, 'run_at', j.run_at, 'kind', j.kind, 'title', j.title, 'tags', to_jsonb(j.tags),
+            'parent_id', j.parent_id, 'dedup_key', j.dedup_key, 'attempt', j.attempt, 'max_attempts', j.max_attempts,
+            'attempts_total', j.attempts_total, 'worker', j.worker, 'lease_expires_at', j.lease_expires_at,
+            'dead_letter', j.state = 'failed', 'cancel_requested', j.cancel_requested_at is not null, 'note', j.note,
+            'payload_size', pg_column_size(j.payload), 'created_at', j.created_at, 'claimed_at', j.claimed_at,
+            'finished_at', j.finished_at, 'error', j.error)
+        from sluicegate.job j where j.id = p_job_id
+    );
+end
 $$;

@@ -1,4 +1,5 @@
--- A scope's jobs, newest first, p_limit a page; next_before_id continues. Takes no lock. Raises SG001, SG002.
+-- A scope's jobs, newest first, p_limit a page; next_before_id continues, null at the end. A page may be short and yet not the last: list_page
+-- says how far it looks. Takes no lock. Raises SG001, SG002.
 -- grants: worker, reader
 create or replace function sluicegate.list_jobs(
     p_queue text default null, p_state text default null, p_kind text default null, p_limit integer default 50,
@@ -9,8 +10,8 @@ set search_path = sluicegate, pg_temp
 as $$
 declare
     v_scope_id bigint := sluicegate.scope_id(p_scope);
-    v_queue_id bigint;
-    v_jobs jsonb;
+    v_queues bigint[];
+    v_page record;
 begin
     if p_limit is null or p_limit not between 1 and 200 then
         perform sluicegate.refuse('SG001', 'limit', 'A page has 1 to 200 jobs.', 'Ask for fewer and continue with next_before_id.');
@@ -20,26 +21,18 @@ begin
             'The states are scheduled, pending, claimed, done, failed and cancelled.');
     end if;
     if p_queue is not null then
-        select q.id into v_queue_id from sluicegate.queue q where q.scope_id = v_scope_id and q.name = p_queue;
-        if not found then
+        v_queues := array(select q.id from sluicegate.queue q where q.scope_id = v_scope_id and q.name = p_queue);
+        if v_queues = '{}' then
             perform sluicegate.refuse('SG002', 'queue', format('There is no queue %L in this scope.', left(p_queue, 140)),
                 'The first enqueue creates a queue.');
         end if;
+    else
+        v_queues := array(select q.id from sluicegate.queue q where q.scope_id = v_scope_id);
     end if;
-    select coalesce(jsonb_agg(sluicegate.job_row(j.job, q.name) order by (j.job).id desc), '[]') into v_jobs
-    from (
-        select job
-        from sluicegate.job
-        where job.scope_id = v_scope_id
-            and (v_queue_id is null or job.queue_id = v_queue_id)
-            and (p_state is null or job.state = p_state)
-            and (p_kind is null or job.kind = p_kind)
-            and (p_before_id is null or job.id < p_before_id)
-        order by job.id desc
-        limit p_limit
-    ) j
-    join sluicegate.queue q on q.id = (j.job).queue_id;
-    return jsonb_build_object('jobs', v_jobs, 'next_before_id',
-        case when jsonb_array_length(v_jobs) = p_limit then v_jobs -> -1 -> 'id' end);
+    v_page := sluicegate.list_page(v_queues, p_state, p_kind, p_limit, p_before_id);
+    return jsonb_build_object('next_before_id', v_page.next_before_id, 'jobs', (
+        select coalesce(jsonb_agg(sluicegate.job_row(i.id) order by i.ord), '[]')
+        from unnest(v_page.ids) with ordinality as i(id, ord)
+    ));
 end
 $$;
