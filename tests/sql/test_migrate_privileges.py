@@ -29,7 +29,6 @@ def cluster(test_run: TestRun, server_kind: str, worker_id: str) -> Server:
     admin = server.dsn("postgres")
     run(
         admin,
-        f"drop database if exists {NAME} with (force)",
         *(f"drop role if exists {role}" for role in (*ROLES, "plain", "maker", "someone")),
         f"create database {NAME} template template0",
         f"revoke all on database {NAME} from public",

@@ -129,16 +129,15 @@ def test_a_function_replaced_by_somebody_at_the_same_moment_is_tried_again(small
 def test_migrators_of_several_databases_create_the_roles_together(
     small: Small, test_run: TestRun, server_kind: str, worker_id: str
 ) -> None:
-    server = roles_server(test_run, server_kind, worker_id)
     names = [f"together_{number}" for number in range(4)]
-    admin = server.dsn("postgres")
     for _ in range(rounds(1, 3)):
-        run(admin, *(f"drop database if exists {name} with (force)" for name in names))
+        server = roles_server(test_run, server_kind, worker_id)
+        admin = server.dsn("postgres")
         run(admin, *(f"drop role if exists sluicegate_{role}" for role in ("worker", "producer", "reader", "admin")))
         run(admin, *(f"create database {name}" for name in names))
         start = threading.Barrier(len(names))
 
-        def one(name: str, start: threading.Barrier = start) -> MigrationReport:
+        def one(name: str, start: threading.Barrier = start, server: Server = server) -> MigrationReport:
             with connect(server.dsn(name), autocommit=True) as conn:
                 start.wait(30)
                 return small.migrate(conn)
@@ -148,5 +147,11 @@ def test_migrators_of_several_databases_create_the_roles_together(
 
 
 def roles_server(test_run: TestRun, kind: str, worker_id: str) -> Server:
-    """A server whose roles may be dropped: roles belong to the whole cluster."""
-    return test_run.server(f"{kind.partition('-')[0]}-roles-{worker_id}")
+    """A server whose roles may be dropped, since no database of an earlier test is left: roles belong to the whole cluster."""
+    server = test_run.server(f"{kind.partition('-')[0]}-roles-{worker_id}")
+    admin = server.dsn("postgres")
+    left = (
+        "select coalesce(array_agg(datname), '{}') from pg_database where datname <> 'postgres' and not datistemplate"
+    )
+    run(admin, *(f'drop database "{name}" with (force)' for name in ask(admin, left)))
+    return server
