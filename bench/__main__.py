@@ -4,7 +4,10 @@ import importlib
 import sys
 
 # Name, module with a main(arguments) -> int, one sentence.
-BENCHES = (("jobs", "bench.jobs", "claims, finishes and enqueues against a bare table in the same PostgreSQL"),)
+BENCHES = (
+    ("jobs", "bench.jobs", "claims, finishes and enqueues against a bare table in the same PostgreSQL"),
+    ("admission", "bench.admission", "claims under a policy against the same claims without one"),
+)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,29 +1,31 @@
 """``./dev bench jobs``: claims, finishes and enqueues, each as a ratio to its floor in the same run."""
 
 import argparse
-import asyncio
-import json
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import psycopg
 
-from bench import floor
+from bench import command, floor
 from bench.costs import Costs, costs
 from bench.drivers import Clients, available
 from bench.floor import FloorClaims, FloorCopy, FloorInserts
 from bench.ours import BulkEnqueues, Claims, Enqueues
-from bench.report import Line, print_report, to_json
-from bench.rounds import Rates, ratio, run
-from bench.server import Place, database
+from bench.report import Line
+from bench.rounds import Rates, ratio
 from bench.work import Work
 
 CLAIMERS = (1, 8)
 BATCHES = (1, 100)
 FLOOR1_CLIENTS = 10
 COST_BATCHES = (1, 100)
+
+NOTE = """\
+÷ floor: a bare table, the same number of clients and the same driver, 100 rows claimed in one transaction and deleted in
+the next; for enqueues one insert a transaction, or COPY. ÷ floor1: one row at a time from ten clients. A ratio is the
+median of the rounds' ratios. Folded: the finishes travel with the next claim. psycopg calls go through the library's
+store, without prepared statements; floors use prepared ones. "elsewhere" is the best seen in other queues on another
+noisy machine with 2 CPUs: compare ratios only, and no difference under 2x between two runs."""
 
 
 @dataclass(frozen=True)
@@ -109,60 +111,17 @@ def in_turn(compared: Sequence[Compared], known: Sequence[Work]) -> list[Work]:
     return list(found.values())
 
 
-async def measure(place: Place, options: argparse.Namespace) -> list[Line]:
+async def measure(dsn: str, options: argparse.Namespace) -> list[Line]:
     drivers = available()
-    async with Clients(place.dsn) as clients:
+    async with Clients(dsn) as clients:
         compared = [one for one in ours(clients, drivers) if options.only in one.work.key]
         works = in_turn(compared, floors(clients, drivers))
-        (admin,) = await clients.get("psycopg", 1)
-
-        async def checkpoint() -> None:
-            await admin.run("checkpoint")
-
-        rates = await run(works, rounds=options.rounds, seconds=options.seconds, before=checkpoint, progress=progress)
+        rates = await command.run_works(clients, works, options)
     # With the other connections gone: until then they may keep back statistics of what they did.
-    async with Clients(place.dsn) as clients:
+    async with Clients(dsn) as clients:
         left = {} if options.only else {batch: await costs(clients, batch) for batch in COST_BATCHES}
     return lines(compared, rates, left)
 
 
-def progress(text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text[:78]}", end="", file=sys.stderr, flush=True)
-
-
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./dev bench jobs", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=0.5, help="length of one run of one figure (default: 0.5)")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each figure runs (default: 3)")
-    parser.add_argument(
-        "--only", default="", metavar="TEXT", help="only figures whose name holds TEXT, and their floors"
-    )
-    parser.add_argument(
-        "--dsn", help="a server to make a database on (default: a private PostgreSQL, removed afterwards)"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-    options = parser.parse_args(arguments)
-    if options.seconds <= 0 or options.rounds < 1:
-        parser.error("--seconds must be above 0 and --rounds at least 1")
-    return options
-
-
 def main(arguments: Sequence[str]) -> int:
-    options = parse(arguments)
-    started = time.monotonic()
-    with database(options.dsn) as place:
-        prepare(place.dsn)
-        report = asyncio.run(measure(place, options))
-    progress("")
-    facts = {
-        **place.facts,
-        "drivers": ", ".join(available()),
-        "rounds": f"{options.rounds} of {options.seconds:g} s a figure, taking turns",
-        "took": f"{time.monotonic() - started:.0f} s",
-    }
-    if options.json:
-        print(json.dumps(to_json(facts, report), indent=1))
-    else:
-        print_report(facts, report)
-    return 0
+    return command.run("jobs", __doc__ or "", ("÷ floor", "÷ floor1"), NOTE, prepare, measure, arguments)

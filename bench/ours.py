@@ -9,7 +9,9 @@ from bench.work import RanDry, Step, Work
 
 QUEUE = "bench"
 _SCOPE = "endpoint:default"
-_TABLES = "sluicegate.job, sluicegate.attempt, sluicegate.attempt_end, sluicegate.late_call, sluicegate.request"
+_TABLES = """sluicegate.job, sluicegate.attempt, sluicegate.attempt_end, sluicegate.late_call, sluicegate.request,
+    sluicegate.policy, sluicegate.policy_limit, sluicegate.budget_window, sluicegate.lane, sluicegate.usage,
+    sluicegate.refusal"""
 _FILL = """
     insert into sluicegate.job (queue_id, scope_id, state, run_at, payload, created_at)
     select q.id, q.scope_id, 'pending', t.now - interval '1 hour' + n * interval '1 us', jsonb_build_object('n', n), t.now
@@ -38,6 +40,7 @@ async def empty_tables(session: Session, depth: int) -> None:
     """Start from nothing but ``depth`` pending jobs, with statistics as autovacuum would have made them."""
     await session.run(f"truncate {_TABLES}")
     await session.run(_QUEUE)
+    await session.run("update sluicegate.queue set governed = false where governed")
     if depth:
         await session.run(_FILL, depth)
         await session.run("analyze sluicegate.job")

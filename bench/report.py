@@ -8,13 +8,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-NOTE = """\
-÷ floor: a bare table, the same number of clients and the same driver, 100 rows claimed in one transaction and deleted in
-the next; for enqueues one insert a transaction, or COPY. ÷ floor1: one row at a time from ten clients. A ratio is the
-median of the rounds' ratios. Folded: the finishes travel with the next claim. psycopg calls go through the library's
-store, without prepared statements; floors use prepared ones. "elsewhere" is the best seen in other queues on another
-noisy machine with 2 CPUs: compare ratios only, and no difference under 2x between two runs."""
-
 
 @dataclass(frozen=True)
 class Line:
@@ -32,7 +25,8 @@ class Line:
         return statistics.median(self.rounds)
 
 
-def print_report(facts: dict[str, str], lines: Sequence[Line]) -> None:
+def print_report(facts: dict[str, str], lines: Sequence[Line], columns: Sequence[str], note: str) -> None:
+    """``columns`` names the ratios of each line, in their order; ``note`` says what was compared with what."""
     console = Console()
     for name, value in facts.items():
         console.print(f"{name}: {value}", highlight=False)
@@ -41,21 +35,21 @@ def print_report(facts: dict[str, str], lines: Sequence[Line]) -> None:
     for title in ("median", "least", "most"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("unit")
-    for title in ("÷ floor", "÷ floor1"):
+    for title in columns:
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("goal")
     table.add_column("elsewhere")
     for line in lines:
-        own, one = [*(f"{value:.2f}" for value in line.ratios.values()), "", ""][:2]
+        ratios = [*(f"{value:.2f}" for value in line.ratios.values()), *("" for _ in columns)][: len(columns)]
         numbers = (line.value, min(line.rounds), max(line.rounds))
-        table.add_row(line.name, *map(_number, numbers), line.unit, own, one, line.goal, line.elsewhere)
+        table.add_row(line.name, *map(_number, numbers), line.unit, *ratios, line.goal, line.elsewhere)
     console.print()
     # A pipe has no width: let no figure be cut.
     if not console.is_terminal:
         console = Console(width=190)
     console.print(table)
     console.print()
-    console.print(NOTE, highlight=False)
+    console.print(note, highlight=False)
 
 
 def _number(value: float) -> str:

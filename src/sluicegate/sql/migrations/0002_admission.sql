@@ -22,6 +22,8 @@ create table sluicegate.policy (
     opening boolean not null default true,
     made_by xid8 not null,
     awaited text[],
+    -- Whether claims from before the policy, which no lane holds, may still be in flight.
+    loose boolean not null default true,
     created_at timestamptz not null,
     updated_at timestamptz not null
 );
@@ -61,6 +63,8 @@ create table sluicegate.lane (
     forgiven integer[] not null,
     starts timestamptz[] not null,
     ends timestamptz[] not null,
+    -- No claim of this lane in flight has a lower attempt_id. Written under the lane's lock, so exact, not a hint.
+    low bigint not null default 0,
     primary key (queue_id, lane)
 ) with (fillfactor = 40, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 

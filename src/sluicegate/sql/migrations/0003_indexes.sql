@@ -1,6 +1,7 @@
 -- nontransactional
--- What a lane has in flight, counted under the lane's lock.
-create index concurrently if not exists job_flight on sluicegate.job (queue_id, lane) where state = 'claimed' and lane is not null;
+-- What a lane has in flight, counted under the lane's lock from lane.low on: dead entries of ended claims lie before it.
+create index concurrently if not exists job_flight on sluicegate.job (queue_id, lane, attempt_id)
+where state = 'claimed' and lane is not null;
 -- What people ask for among so many done ones. A job is entered only when it ends so.
 create index concurrently if not exists job_failed on sluicegate.job (queue_id, id) where state = 'failed';
 create index concurrently if not exists job_cancelled on sluicegate.job (queue_id, id) where state = 'cancelled';

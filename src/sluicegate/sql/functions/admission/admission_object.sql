@@ -23,7 +23,7 @@ begin
     ) e;
     return jsonb_build_object(
         'max_in_flight', v_most,
-        'in_flight', (select count(*) from sluicegate.job j where j.queue_id = p_queue_id and j.state = 'claimed'),
+        'in_flight', sluicegate.flight(p_queue_id),
         'max_claims_per_window', v_windows.tightest -> 'max_claims_per_window', 'used', v_windows.tightest -> 'used',
         'remaining', v_windows.tightest -> 'remaining', 'window_resets_at', v_windows.tightest -> 'window_resets_at',
         'limits', coalesce(v_windows.limits, '[]'));

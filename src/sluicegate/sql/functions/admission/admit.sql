@@ -4,7 +4,7 @@
 -- grants: none
 create or replace function sluicegate.admit(
     p_queue_id bigint, p_ids bigint[], p_lane smallint, p_held boolean,
-    out ids bigint[], out lanes smallint[], out at timestamptz, out state text
+    out ids bigint[], out lanes smallint[], out at timestamptz, out state text, out verdict jsonb
 )
 language plpgsql
 set search_path = sluicegate, pg_temp
@@ -23,61 +23,76 @@ declare
 begin
     ids := '{}';
     lanes := '{}';
-    select p.* into strict v_policy from sluicegate.policy p where p.queue_id = p_queue_id;
-    if v_policy.opening and (p_held or not sluicegate.open_lanes(p_queue_id)) then
-        state := 'busy';
-        return;
-    end if;
-    perform sluicegate.check_policy(p_queue_id);
-
-    select coalesce(array_agg(j.id order by i.ord), '{}') as ids, coalesce(array_agg(j.lane order by i.ord), '{}') as lanes into v_lapsed
-    from unnest(p_ids) with ordinality as i(id, ord) join sluicegate.job j on j.id = i.id and j.id = any (p_ids)
-    where j.state = 'claimed';
-    -- Takeovers of one lane at a time are free in it; others take a place like fresh jobs, or wait for the exact way.
-    v_first := coalesce(
-        (select l from unnest(v_lapsed.lanes) with ordinality as x(l, ord) where l < v_policy.lanes order by ord limit 1),
-        p_lane % v_policy.lanes, floor(random() * v_policy.lanes)::smallint);
-    v_here := array(select x.id from unnest(v_lapsed.ids, v_lapsed.lanes) with ordinality as x(id, lane, ord)
-        where x.lane = v_first order by x.ord);
-    v_fresh := array(select x.id from unnest(p_ids) with ordinality as x(id, ord) where x.id <> all (v_here) order by x.ord);
     begin
+        select p.* into strict v_policy from sluicegate.policy p where p.queue_id = p_queue_id;
+        if v_policy.opening and (p_held or not sluicegate.open_lanes(p_queue_id)) then
+            state := 'busy';
+            return;
+        end if;
+        perform sluicegate.check_policy(p_queue_id);
+    exception
+        when query_canceled or serialization_failure or deadlock_detected then
+            raise;
+        when others then
+            state := 'unavailable';
+            return;
+    end;
+
+    begin
+        select coalesce(array_agg(j.id order by i.ord), '{}') as ids, coalesce(array_agg(j.lane order by i.ord), '{}') as lanes into v_lapsed
+        from unnest(p_ids) with ordinality as i(id, ord)
+        -- By id alone: an index of all claimed jobs could answer too.
+        cross join lateral (select * from sluicegate.job j where j.id = i.id offset 0) j
+        where j.state = 'claimed';
+        -- Takeovers of one lane at a time are free in it; others take a place like fresh jobs, or wait for the exact way.
+        v_first := coalesce(
+            (select l from unnest(v_lapsed.lanes) with ordinality as x(l, ord) where l < v_policy.lanes order by ord limit 1),
+            p_lane % v_policy.lanes, floor(random() * v_policy.lanes)::smallint);
+        v_here := array(select x.id from unnest(v_lapsed.ids, v_lapsed.lanes) with ordinality as x(id, lane, ord)
+            where x.lane = v_first order by x.ord);
+        v_fresh := array(select x.id from unnest(p_ids) with ordinality as x(id, ord) where x.id <> all (v_here) order by x.ord);
         v_fast := sluicegate.admit_fast(p_queue_id, v_policy.lanes, v_first, cardinality(v_here), cardinality(v_fresh), not p_held);
-        if cardinality(v_fast.lanes) > 0 then
+        -- A batch that stopped short of what all lanes hold together is dealt out the exact way.
+        if cardinality(v_fast.lanes) > 0 and (v_fast.spare = 0 or p_held) then
             ids := v_here[1:v_fast.takeovers] || v_fresh[1:cardinality(v_fast.lanes) - v_fast.takeovers];
             lanes := v_fast.lanes;
             at := v_fast.at;
             state := 'ok';
             return;
         end if;
-        if v_fast.locked > 0 then
-            state := case when sluicegate.verdict(p_queue_id) ->> 'state' = 'deferred' then 'closed' else 'again' end;
-        else
-            state := 'again';
+        if v_fast.locked > 0 and v_fast.spare = 0 then
+            verdict := sluicegate.verdict(p_queue_id);
+            state := case when verdict ->> 'state' = 'deferred' then 'closed' end;
         end if;
-        -- Drops the locks of lanes that had no room.
+        -- Drops the lanes: nobody waits for one while he holds another.
         raise exception using errcode = 'SG00A', message = 'no lane had room';
     exception
         when sqlstate 'SG00A' then
-            null;
+            state := coalesce(state, case when p_held then 'busy' end);
+        when query_canceled or serialization_failure or deadlock_detected then
+            raise;
+        when others then
+            state := 'unavailable';
     end;
-    if state = 'again' and p_held then
-        state := 'busy';
-    end if;
-    if state <> 'again' then
+    if state is not null then
         return;
     end if;
-    v_slow := sluicegate.admit_slow(p_queue_id, v_lapsed.lanes, cardinality(p_ids) - cardinality(v_lapsed.ids), v_first);
-    v_fresh := array(select x.id from unnest(p_ids) with ordinality as x(id, ord) where x.id <> all (v_lapsed.ids) order by x.ord);
-    ids := v_lapsed.ids[1:v_slow.takeovers] || v_fresh[1:cardinality(v_slow.lanes) - v_slow.takeovers];
-    lanes := v_slow.lanes;
-    at := v_slow.at;
-    state := case when cardinality(ids) > 0 then 'ok' else 'closed' end;
-exception
-    when query_canceled or serialization_failure or deadlock_detected then
-        raise;
-    when others then
-        ids := '{}';
-        lanes := '{}';
-        state := 'unavailable';
+
+    -- A block of its own: the fast way is to cost one subtransaction, not two.
+    begin
+        v_slow := sluicegate.admit_slow(p_queue_id, v_lapsed.lanes, cardinality(p_ids) - cardinality(v_lapsed.ids), v_first);
+        v_fresh := array(select x.id from unnest(p_ids) with ordinality as x(id, ord) where x.id <> all (v_lapsed.ids) order by x.ord);
+        ids := v_lapsed.ids[1:v_slow.takeovers] || v_fresh[1:cardinality(v_slow.lanes) - v_slow.takeovers];
+        lanes := v_slow.lanes;
+        at := v_slow.at;
+        state := case when cardinality(ids) > 0 then 'ok' else 'closed' end;
+    exception
+        when query_canceled or serialization_failure or deadlock_detected then
+            raise;
+        when others then
+            ids := '{}';
+            lanes := '{}';
+            state := 'unavailable';
+    end;
 end
 $$;

@@ -1,11 +1,11 @@
--- Charges up to p_takeovers + p_fresh claims of a governed queue to one lane, or two more while the batch is not full.
--- Lanes are taken with SKIP LOCKED and no condition on room; if none was free, exactly one is waited for, and only by a call
--- that holds no lane. Under each lock: its row; in a later statement the count; then the clock, so that what the count no longer
--- saw ended before the decision. Takeovers are lapsed claims of p_lane: they cost no in-flight room, unless the lane is in debt.
+-- Charges up to p_takeovers + p_fresh claims of a governed queue to one lane, or on to others while the batch is not full. spare:
+-- what all lanes together would still admit though none alone does, 0 unless all were seen. Lanes are taken with SKIP LOCKED, no
+-- condition on room; if none was free, one is waited for, by a call that holds none. Under each lock: its row; in a later statement
+-- the count; then the clock, so what the count no longer saw had ended. Takeovers of p_lane cost no in-flight room but in debt.
 -- grants: none
 create or replace function sluicegate.admit_fast(
     p_queue_id bigint, p_lanes smallint, p_lane smallint, p_takeovers integer, p_fresh integer, p_may_wait boolean,
-    out takeovers integer, out lanes smallint[], out at timestamptz, out locked integer
+    out takeovers integer, out lanes smallint[], out at timestamptz, out locked integer, out spare integer
 )
 language plpgsql
 set search_path = sluicegate, pg_temp
@@ -15,31 +15,38 @@ as $$
 declare
     v_lane sluicegate.lane;
     v_first integer := coalesce(p_lane, floor(random() * p_lanes)::integer);
-    v_tries integer := least(p_lanes, 3);
+    v_seen integer := 0;
     v_now timestamptz;
     v_starts timestamptz[];
     v_room integer;
-    v_flight integer;
+    v_flight record;
+    v_free integer;
     v_fresh integer;
     v_taken integer;
+    v_flights integer := 0;
+    v_rooms integer[];
 begin
     lanes := '{}';
     locked := 0;
     takeovers := 0;
-    for v_try in 0 .. v_tries loop
-        if v_try < v_tries then
+    spare := 0;
+    for v_try in 0 .. p_lanes loop
+        exit when v_try = p_lanes and (locked > 0 or not p_may_wait);
+        -- Three full lanes are enough to ask the verdict; a batch that has begun is filled from all of them.
+        continue when v_try between 3 and p_lanes - 1 and cardinality(lanes) = 0;
+        if v_try < p_lanes then
             select l.* into v_lane from sluicegate.lane l
             where l.queue_id = p_queue_id and l.lane = (v_first + v_try) % p_lanes
             for no key update skip locked;
         else
-            exit when locked > 0 or not p_may_wait;
             select l.* into v_lane from sluicegate.lane l
             where l.queue_id = p_queue_id and l.lane = v_first % p_lanes
             for no key update;
         end if;
         continue when not found;
         locked := locked + 1;
-        v_flight := case when v_lane.cap is not null then v_lane.cap - sluicegate.lane_claimed(p_queue_id, v_lane.lane) end;
+        v_flight := sluicegate.lane_flight(p_queue_id, v_lane.lane, v_lane.low);
+        v_free := v_lane.cap - v_flight.claimed;
         v_now := sluicegate.clock();
         continue when not (v_lane.is_open and v_lane.live) or v_lane.paused_until > v_now;
         if v_now >= any (v_lane.ends) then
@@ -47,13 +54,20 @@ begin
         end if;
         -- All of a batch belongs to the same windows: a lane that a peer has rolled on is left for the next call.
         continue when v_starts <> v_lane.starts;
+        v_seen := v_seen + 1;
         v_room := sluicegate.lane_room(v_lane);
-        v_taken := case when v_lane.lane = p_lane and coalesce(v_flight, 0) >= 0 then least(p_takeovers, v_room) else 0 end;
-        v_fresh := greatest(least(p_fresh + takeovers - cardinality(lanes), v_room - v_taken, v_flight), 0);
+        if p_lanes > 1 and p_fresh > 1 then
+            v_flights := v_flights + v_free;
+            v_rooms := array(
+                select x.share + x.forgiven - x.used + coalesce(v_rooms[x.ord], 0)
+                from unnest(v_lane.shares, v_lane.forgiven, v_lane.used) with ordinality as x(share, forgiven, used, ord) order by x.ord);
+        end if;
+        v_taken := case when v_lane.lane = p_lane and coalesce(v_free, 0) >= 0 then least(p_takeovers, v_room) else 0 end;
+        v_fresh := greatest(least(p_fresh + takeovers - cardinality(lanes), v_room - v_taken, v_free), 0);
         continue when v_taken + v_fresh = 0;
         update sluicegate.lane l
         set used = array(select u + v_taken + v_fresh from unnest(v_lane.used) with ordinality as x(u, ord) order by ord),
-            forgiven = v_lane.forgiven, starts = v_lane.starts, ends = v_lane.ends
+            low = v_flight.low, forgiven = v_lane.forgiven, starts = v_lane.starts, ends = v_lane.ends
         where l.queue_id = p_queue_id and l.lane = v_lane.lane;
         at := v_now;
         v_starts := v_lane.starts;
@@ -61,5 +75,9 @@ begin
         lanes := lanes || array_fill(v_lane.lane, array[v_taken + v_fresh]);
         exit when cardinality(lanes) - takeovers = p_fresh;
     end loop;
+    if v_seen = p_lanes and p_lanes > 1 and cardinality(lanes) between 1 and p_takeovers + p_fresh - 1 then
+        spare := greatest(least((select min(r) from unnest(v_rooms) r) - cardinality(lanes),
+            v_flights - cardinality(lanes) + takeovers), 0);
+    end if;
 end
 $$;

@@ -22,8 +22,7 @@ begin
     perform 1 from sluicegate.lane l where l.queue_id = p_queue_id order by l.lane for no key update;
     select p.* into strict v_policy from sluicegate.policy p where p.queue_id = p_queue_id;
     -- The count before the clock: what it no longer sees had ended before the decision instant.
-    select v_policy.max_in_flight - count(*) into v_free
-    from sluicegate.job j where j.queue_id = p_queue_id and j.state = 'claimed';
+    v_free := v_policy.max_in_flight - sluicegate.flight(p_queue_id);
     at := sluicegate.clock();
     if v_policy.opening or (v_policy.paused and coalesce(v_policy.paused_until > at, true)) then
         return;

@@ -23,7 +23,7 @@ declare
     v_claims json[] := '{}';
     v_count integer := 0;
     v_verdict jsonb;
-    v_faults jsonb := '{}';
+    v_verdicts jsonb := '{}';
     v_deferred jsonb := '[]';
     v_kept jsonb;
     v_busy boolean := false;
@@ -70,9 +70,7 @@ begin
         v_verdict := case when v_queue.governed and sluicegate.looks_closed(v_queue.id, v_now) then sluicegate.verdict(v_queue.id) end;
         if v_verdict ->> 'state' = 'deferred' then
             v_closed := v_closed || v_queue.id;
-            if v_verdict ->> 'reason' = 'admission_unavailable' then
-                v_faults := v_faults || jsonb_build_object(v_queue.id::text, v_verdict);
-            end if;
+            v_verdicts := v_verdicts || jsonb_build_object(v_queue.id::text, v_verdict);
         else
             v_open := v_open || v_queue.id;
         end if;
@@ -93,12 +91,13 @@ begin
         v_held := v_taken.held;
         v_busy := v_busy or cardinality(v_taken.busy) > 0;
         v_closed := v_closed || v_taken.closed;
+        v_verdicts := v_verdicts || v_taken.verdicts;
         exit when cardinality(v_taken.closed) + cardinality(v_taken.busy) = 0;
         v_open := array(select o from unnest(v_open) o where o <> all (v_taken.closed || v_taken.busy));
     end loop;
 
     if v_count < v_n then
-        for v_queue in select c as id, sluicegate.deferral(c, v_now, v_faults -> c::text) as entry from unnest(v_closed) c loop
+        for v_queue in select c as id, sluicegate.deferral(c, v_now, v_verdicts -> c::text) as entry from unnest(v_closed) c loop
             if v_queue.entry is null then
                 -- It has opened meanwhile, or nothing waits in it.
                 v_open := v_open || v_queue.id;

@@ -21,7 +21,7 @@ begin
         v_verdict := jsonb_build_object('reason', 'in_flight_full', 'next_eligible_at', v_gate -> 'until', 'exact', false,
             'all', jsonb_build_array(v_gate));
     end if;
-    v_count := sluicegate.pending_count(p_queue_id, p_now);
+    v_count := sluicegate.pending_seen(p_queue_id, p_now);
     if v_count.pending = 0 then
         return null;
     end if;

@@ -20,9 +20,7 @@ begin
                 where x.share is not null and x.used >= x.share + x.forgiven and (x.ends > p_now or x.share = 0)
             )
         )
-        or (v_policy.in_flight_mode = 'enforce' and v_policy.max_in_flight <= 100 and v_policy.max_in_flight <= (
-            select count(*) from sluicegate.job j where j.queue_id = p_queue_id and j.state = 'claimed'
-        ));
+        or (v_policy.in_flight_mode = 'enforce' and v_policy.max_in_flight <= 100 and v_policy.max_in_flight <= sluicegate.flight(p_queue_id));
 exception
     when others then
         return true;

@@ -18,6 +18,8 @@ declare
     v_lanes sluicegate.lane[];
     v_lane sluicegate.lane;
     v_claimed integer[];
+    v_low bigint[];
+    v_loose integer;
     v_free integer;
     v_total integer;
     v_forgiven integer;
@@ -40,20 +42,34 @@ begin
     v_lanes := array(select l from sluicegate.lane l where l.queue_id = p_queue_id order by l.lane);
     v_n := cardinality(v_lanes);
     -- One statement, so one snapshot: a claim that ended between two counts would be dealt out twice.
-    select array_agg(
-            (select count(*) from sluicegate.job j
-            where j.queue_id = p_queue_id and j.lane = x.lane and j.state = 'claimed' and j.lane is not null)
-            + (select count(*) from unnest(p_added) a where a = x.lane)
-            order by x.lane),
-        (select count(*) + p_more from sluicegate.job j where j.queue_id = p_queue_id and j.state = 'claimed')
-    into v_claimed, v_total
-    from unnest(v_lanes) x;
+    select array_agg(c.n + (select count(*) from unnest(p_added) a where a = x.lane) order by x.lane),
+        array_agg(coalesce(c.low, x.low) order by x.lane), sum(c.n) + p_more
+    into v_claimed, v_low, v_total
+    from unnest(v_lanes) x
+    cross join lateral (
+        select count(*) as n, min(f.attempt_id) as low
+        from (
+            select j.attempt_id from sluicegate.job j
+            where j.queue_id = p_queue_id and j.lane = x.lane and j.state = 'claimed' and j.lane is not null and j.attempt_id >= x.low
+            order by j.attempt_id
+            offset 0
+        ) f
+    ) c;
+    if v_policy.loose then
+        -- Claims from before the policy end, and never become more.
+        v_loose := (select count(*) from sluicegate.job j where j.queue_id = p_queue_id and j.state = 'claimed' and j.lane is null);
+        v_total := v_total + v_loose;
+        if v_loose = 0 and not v_policy.opening then
+            update sluicegate.policy p set loose = false where p.queue_id = p_queue_id;
+        end if;
+    end if;
     -- Claims without a lane, made before the policy, count in the total though no lane holds them.
     v_free := v_policy.max_in_flight - v_total;
 
     for i in 1 .. v_n loop
         v_lane := sluicegate.lane_align(v_lanes[i], v_limits.windows, v_limits.starts, v_limits.ends, p_now);
         v_lane.live := v_lane.lane < v_policy.lanes;
+        v_lane.low := v_low[i];
         v_lane.is_open := not v_policy.opening;
         v_lane.paused_until := case when v_policy.paused then coalesce(v_policy.paused_until, 'infinity') end;
         v_at := (v_lane.lane - p_first % v_policy.lanes + v_policy.lanes) % v_policy.lanes;
@@ -107,7 +123,7 @@ begin
 
     update sluicegate.lane l
     set live = x.live, is_open = x.is_open, paused_until = x.paused_until, cap = x.cap, windows = x.windows,
-        shares = x.shares, used = x.used, forgiven = x.forgiven, starts = x.starts, ends = x.ends
+        shares = x.shares, used = x.used, forgiven = x.forgiven, starts = x.starts, ends = x.ends, low = x.low
     from unnest(v_lanes) x
     where l.queue_id = x.queue_id and l.lane = x.lane;
 end

@@ -1,10 +1,11 @@
 -- Locks candidates of open queues and has each governed queue's policy admit its own: ids, with the lane and the decision instant of
--- each, in the candidates' order. closed are queues whose policy took fewer than were at hand, busy those to ask again.
+-- each, in the candidates' order. closed are queues whose policy took fewer than were at hand, with the verdicts
+-- asked for; busy those to ask again.
 -- governed is read after the candidates are locked: a first policy waits for whoever read false (open_lanes).
 -- grants: none
 create or replace function sluicegate.take(
     p_queues bigint[], p_n integer, p_now timestamptz, p_freed bigint[], p_held boolean,
-    out ids bigint[], out lanes smallint[], out at timestamptz[], out closed bigint[], out busy bigint[], out held boolean
+    out ids bigint[], out lanes smallint[], out at timestamptz[], out closed bigint[], out verdicts jsonb, out busy bigint[], out held boolean
 )
 language plpgsql
 set search_path = sluicegate, pg_temp
@@ -22,6 +23,7 @@ begin
     lanes := '{}';
     at := '{}';
     closed := '{}';
+    verdicts := '{}';
     busy := '{}';
     held := p_held;
     for v_queue in
@@ -57,6 +59,9 @@ begin
             busy := busy || v_queue.id;
         elsif cardinality(v_admitted.ids) < cardinality(v_queue.ids) then
             closed := closed || v_queue.id;
+            if v_admitted.state = 'closed' then
+                verdicts := verdicts || jsonb_build_object(v_queue.id::text, v_admitted.verdict);
+            end if;
         end if;
     end loop;
     if cardinality(ids) > 1 then
