@@ -17,6 +17,8 @@ create table sluicegate.policy (
     paused_reason text,
     paused_until timestamptz,
     lanes smallint not null check (lanes between 1 and 64),
+    -- Lanes the queue has ever had: those beyond lanes only keep what they were charged.
+    made smallint not null check (made >= lanes),
     revision bigint not null default 1,
     -- Claims that were in the air when the first policy was committed: its lanes open when they have ended.
     opening boolean not null default true,
@@ -65,8 +67,21 @@ create table sluicegate.lane (
     ends timestamptz[] not null,
     -- No claim of this lane in flight has a lower attempt_id. Written under the lane's lock, so exact, not a hint.
     low bigint not null default 0,
-    primary key (queue_id, lane)
+    -- Raised every 64 writes of a claim, so that whoever looks from the highest downwards passes few dead versions, even while an old
+    -- snapshot keeps all of them.
+    gen integer not null default 0,
+    writes smallint not null default 0,
+    primary key (queue_id, lane, gen)
 ) with (fillfactor = 40, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+
+-- The lanes of a policy, one probe each.
+create view sluicegate.lane_now as
+select p.queue_id, l.lane, l.live, l.is_open, l.windows, l.shares, l.used, l.forgiven, l.starts, l.ends, l.low
+from sluicegate.policy p
+cross join lateral generate_series(0, p.made - 1) s(lane)
+cross join lateral (
+    select * from sluicegate.lane k where k.queue_id = p.queue_id and k.lane = s.lane order by k.gen desc limit 1
+) l;
 
 -- What past windows were charged, lane by lane, kept 400 days; the current window stands in the lanes.
 create table sluicegate.usage (

@@ -9,6 +9,7 @@ create or replace function sluicegate.admit_fast(
 )
 language plpgsql
 set search_path = sluicegate, pg_temp
+set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
@@ -16,6 +17,7 @@ declare
     v_lane sluicegate.lane;
     v_first integer := coalesce(p_lane, floor(random() * p_lanes)::integer);
     v_seen integer := 0;
+    v_at integer;
     v_now timestamptz;
     v_starts timestamptz[];
     v_room integer;
@@ -34,13 +36,18 @@ begin
         exit when v_try = p_lanes and (locked > 0 or not p_may_wait);
         -- Three full lanes are enough to ask the verdict; a batch that has begun is filled from all of them.
         continue when v_try between 3 and p_lanes - 1 and cardinality(lanes) = 0;
+        v_at := (v_first + v_try) % p_lanes;
         if v_try < p_lanes then
             select l.* into v_lane from sluicegate.lane l
-            where l.queue_id = p_queue_id and l.lane = (v_first + v_try) % p_lanes
+            where l.queue_id = p_queue_id and l.lane = v_at and l.gen >= (
+                select k.gen from sluicegate.lane k where k.queue_id = p_queue_id and k.lane = v_at order by k.gen desc limit 1
+            )
             for no key update skip locked;
         else
             select l.* into v_lane from sluicegate.lane l
-            where l.queue_id = p_queue_id and l.lane = v_first % p_lanes
+            where l.queue_id = p_queue_id and l.lane = v_at and l.gen >= (
+                select k.gen from sluicegate.lane k where k.queue_id = p_queue_id and k.lane = v_at order by k.gen desc limit 1
+            )
             for no key update;
         end if;
         continue when not found;
@@ -67,8 +74,8 @@ begin
         continue when v_taken + v_fresh = 0;
         update sluicegate.lane l
         set used = array(select u + v_taken + v_fresh from unnest(v_lane.used) with ordinality as x(u, ord) order by ord),
-            low = v_flight.low, forgiven = v_lane.forgiven, starts = v_lane.starts, ends = v_lane.ends
-        where l.queue_id = p_queue_id and l.lane = v_lane.lane;
+            gen = l.gen + (l.writes = 63)::integer, writes = (l.writes + 1) % 64, low = v_flight.low, forgiven = v_lane.forgiven, starts = v_lane.starts, ends = v_lane.ends
+        where l.queue_id = p_queue_id and l.lane = v_lane.lane and l.gen = v_lane.gen;
         at := v_now;
         v_starts := v_lane.starts;
         takeovers := takeovers + v_taken;

@@ -4,6 +4,7 @@
 create or replace function sluicegate.flight(p_queue_id bigint) returns bigint
 language plpgsql stable
 set search_path = sluicegate, pg_temp
+set enable_bitmapscan = off
 set enable_seqscan = off
 set enable_sort = off -- see lane_flight
 set plan_cache_mode = force_generic_plan
@@ -12,7 +13,7 @@ begin
     return (
         select (
                 select coalesce(sum(c.n), 0)
-                from sluicegate.lane l
+                from sluicegate.lane_now l
                 cross join lateral (
                     select count(*) as n
                     from (

@@ -8,6 +8,7 @@ create or replace function sluicegate.gate_in_flight(
 ) returns setof record
 language plpgsql stable
 set search_path = sluicegate, pg_temp
+set enable_bitmapscan = off
 set enable_seqscan = off
 set enable_sort = off -- see lane_flight
 set plan_cache_mode = force_generic_plan
@@ -17,7 +18,7 @@ begin
     return query
     with flying as materialized (
         select j.lease_expires_at, j.attempt >= j.max_attempts or j.cancel_requested_at is not null as spent
-        from sluicegate.lane l
+        from sluicegate.lane_now l
         cross join lateral (
             select * from sluicegate.job j
             where j.queue_id = p_policy.queue_id and j.lane = l.lane and j.state = 'claimed' and j.lane is not null

@@ -8,6 +8,7 @@ create or replace function sluicegate.gate_windows(
 ) returns setof record
 language plpgsql stable
 set search_path = sluicegate, pg_temp
+set enable_bitmapscan = off
 set enable_seqscan = off
 set plan_cache_mode = force_generic_plan
 as $$
@@ -16,7 +17,7 @@ begin
     return query
     with charged as (
         select x.window_id, x.starts, max(x.ends) as ends, sum(x.used - x.forgiven)::bigint as used
-        from sluicegate.lane a cross join lateral unnest(a.windows, a.starts, a.ends, a.used, a.forgiven)
+        from sluicegate.lane_now a cross join lateral unnest(a.windows, a.starts, a.ends, a.used, a.forgiven)
             as x(window_id, starts, ends, used, forgiven)
         where a.queue_id = p_queue_id
         group by x.window_id, x.starts

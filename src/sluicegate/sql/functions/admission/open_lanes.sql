@@ -12,7 +12,7 @@ declare
     v_holders text[];
     v_now timestamptz;
 begin
-    perform 1 from sluicegate.lane l where l.queue_id = p_queue_id order by l.lane for no key update;
+    perform sluicegate.lock_lanes(p_queue_id);
     select p.* into strict v_policy from sluicegate.policy p where p.queue_id = p_queue_id;
     if not v_policy.opening then
         return true;

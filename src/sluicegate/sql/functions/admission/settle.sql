@@ -9,6 +9,7 @@ create or replace function sluicegate.settle(
 ) returns void
 language plpgsql
 set search_path = sluicegate, pg_temp
+set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
@@ -39,7 +40,14 @@ begin
     cross join lateral sluicegate.window_at(b.period, b.tz, b.starts_at, b.origin, p_now) w
     where l.queue_id = p_queue_id;
 
-    v_lanes := array(select l from sluicegate.lane l where l.queue_id = p_queue_id order by l.lane);
+    v_lanes := array(
+        select l.row
+        from generate_series(0, v_policy.made - 1) s(lane)
+        cross join lateral (
+            select k as row from sluicegate.lane k where k.queue_id = p_queue_id and k.lane = s.lane order by k.gen desc limit 1
+        ) l
+        order by s.lane
+    );
     v_n := cardinality(v_lanes);
     -- One statement, so one snapshot: a claim that ended between two counts would be dealt out twice.
     select array_agg(c.n + (select count(*) from unnest(p_added) a where a = x.lane) order by x.lane),
@@ -125,6 +133,6 @@ begin
     set live = x.live, is_open = x.is_open, paused_until = x.paused_until, cap = x.cap, windows = x.windows,
         shares = x.shares, used = x.used, forgiven = x.forgiven, starts = x.starts, ends = x.ends, low = x.low
     from unnest(v_lanes) x
-    where l.queue_id = x.queue_id and l.lane = x.lane;
+    where l.queue_id = x.queue_id and l.lane = x.lane and l.gen = x.gen;
 end
 $$;

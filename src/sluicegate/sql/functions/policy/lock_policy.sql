@@ -7,6 +7,6 @@ set lock_timeout = '10s'
 as $$
 begin
     perform pg_advisory_xact_lock(sluicegate.request_key(p_queue_id, 'policy'));
-    perform 1 from sluicegate.lane l where l.queue_id = p_queue_id order by l.lane for no key update;
+    perform sluicegate.lock_lanes(p_queue_id);
 end
 $$;

@@ -63,19 +63,20 @@ begin
             select (e ->> 'max_claims')::integer from jsonb_array_elements(p_fields -> 'limits') e where e ->> 'mode' = 'enforce'
         ) s
     )))::smallint);
-    insert into sluicegate.policy as p (queue_id, max_in_flight, in_flight_mode, paused, paused_reason, paused_until, lanes, made_by, created_at, updated_at)
+    insert into sluicegate.policy as p (queue_id, max_in_flight, in_flight_mode, paused, paused_reason, paused_until, lanes, made, made_by, created_at, updated_at)
     values (p_queue_id, (p_fields ->> 'max_in_flight')::integer, p_fields ->> 'in_flight_mode', (p_fields ->> 'paused')::boolean,
-        p_fields ->> 'paused_reason', (p_fields ->> 'paused_until')::timestamptz, v_lanes, pg_current_xact_id(),
+        p_fields ->> 'paused_reason', (p_fields ->> 'paused_until')::timestamptz, v_lanes,
+        greatest(v_lanes, (select max(l.lane) + 1 from sluicegate.lane l where l.queue_id = p_queue_id)), pg_current_xact_id(),
         v_now, v_now)
     on conflict (queue_id) do update
     set max_in_flight = excluded.max_in_flight, in_flight_mode = excluded.in_flight_mode, paused = excluded.paused,
         paused_reason = excluded.paused_reason, paused_until = excluded.paused_until, lanes = excluded.lanes,
-        revision = p.revision + 1, updated_at = excluded.updated_at
+        made = excluded.made, revision = p.revision + 1, updated_at = excluded.updated_at
     returning p.opening into v_opening;
     update sluicegate.queue q set governed = true where q.id = p_queue_id and not q.governed;
     insert into sluicegate.lane (queue_id, lane, live, is_open, windows, shares, used, forgiven, starts, ends)
     select p_queue_id, n, false, false, '{}', '{}', '{}', '{}', '{}', '{}' from generate_series(0, v_lanes - 1) n
-    on conflict (queue_id, lane) do nothing;
+    where not exists (select from sluicegate.lane l where l.queue_id = p_queue_id and l.lane = n);
     perform sluicegate.settle(p_queue_id, v_now);
     if not v_opening then
         perform sluicegate.seed_windows(p_queue_id, array(select n from unnest(v_new) n where n <> all (v_old)), v_now);
