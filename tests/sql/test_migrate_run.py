@@ -29,6 +29,7 @@ def test_a_first_run_installs_everything_and_a_second_changes_nothing(small: Sma
         "grants": 0,
         "missing_roles": [],
         "left": [],
+        "kept": [],
         "note": None,
     }
     assert ask(empty_dsn, rows) == before

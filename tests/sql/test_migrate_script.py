@@ -12,8 +12,9 @@ import pytest
 from sluicegate.errors import InvalidArgument
 from sluicegate.sql.lexer import statements
 from sluicegate.sql.migrate import migrate, schema_state
-from sluicegate.sql.script import LOCK_KEY, migration_script
+from sluicegate.sql.script import migration_script
 from sluicegate.sql.source import load_source
+from sluicegate.sql.texts import LOCK_KEY
 from tests.sql.background import connect
 from tests.sql.small import Small, ask, run, versions
 from tests.support.servers import Server

@@ -9,7 +9,7 @@ import pytest
 
 from sluicegate.errors import Unavailable
 from sluicegate.sql.migrate import MigrationReport
-from sluicegate.sql.script import LOCK_KEY
+from sluicegate.sql.texts import LOCK_KEY
 from tests.sql.background import Background, connect, doomed, kill_with_backend
 from tests.sql.small import Small, ask, run, versions
 from tests.support.counts import rounds

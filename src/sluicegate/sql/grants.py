@@ -52,12 +52,14 @@ $roles$;
 """
 
 
-def grants_query(functions: Sequence[FunctionFile], *, only_own: bool = True) -> str:
+def grants_query(functions: Sequence[FunctionFile], *, only_own: bool = True, keep: bool = False) -> str:
     """A query for the statements that are missing: none when every grant is as declared. Revokes come first.
 
-    ``only_own`` leaves out what the current role does not own and could not grant.
+    ``only_own`` leaves out what the current role does not own and could not grant; ``keep`` takes from our roles no
+    function that they may call, since an older library may be calling it.
     """
     owned = "pg_has_role(t.owner, 'USAGE')" if only_own else "true"
+    wanted_now = "c.verb = 'grant' or c.kind <> 'function' or c.role = 'public'" if keep else "true"
     declared = ", ".join(f"('{file.name}', 'sluicegate_{grantee}')" for file in functions for grantee in file.grants)
     wanted = f"values {declared}" if declared else "select null::text, null::text where false"
     return f"""\
@@ -118,7 +120,7 @@ select format('%s %s%s on %s %s %s', c.verb, lower(c.privilege), t.col, t.writte
 from changes c
 join things t on t.kind = c.kind and t.oid = c.oid and t.attnum = c.attnum
 join managed m on m.role = c.role
-where {owned}
+where {owned} and ({wanted_now})
 order by c.turn, t.kind, t.written, t.col, c.role, c.privilege"""
 
 

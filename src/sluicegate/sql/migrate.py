@@ -18,9 +18,10 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from sluicegate.errors import Forbidden, InvalidArgument, SchemaMismatch, SluicegateError, Unavailable
-from sluicegate.sql import script
+from sluicegate.sql import texts
 from sluicegate.sql.grants import ROLES, grants_query, roles_block
 from sluicegate.sql.online import apply_online
+from sluicegate.sql.rolling import replace_beside
 from sluicegate.sql.source import MigrationFile, Phase, Source, load_source
 from sluicegate.sql.state import SchemaState, judge, read_installed, schema_state
 from sluicegate.sql.turn import Cursor, Turns
@@ -36,8 +37,9 @@ class MigrationReport:
 
     ``applied`` are the migrations of this run, ``functions`` the functions it created or replaced, ``dropped`` those
     that no longer ship. ``clock_restored`` says that a replaced ``sluicegate.clock()`` was put back, ``missing_roles``
-    which group roles do not exist because this role may not create them, ``grants`` how many grants were changed, and
-    ``left`` which post migrations wait for a run that includes them.
+    which group roles do not exist because this role may not create them, ``grants`` how many grants were changed.
+    ``left`` are the migrations that wait for a run without a phase, ``kept`` the functions that older libraries call and
+    that such a run drops; of a function that has another form now, the old one is written ``NAME(ARGUMENTS)``.
     """
 
     version: int
@@ -48,6 +50,7 @@ class MigrationReport:
     grants: int = 0
     missing_roles: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
     note: str | None = None
 
     @property
@@ -65,6 +68,7 @@ class MigrationReport:
             "grants": self.grants,
             "missing_roles": list(self.missing_roles),
             "left": list(self.left),
+            "kept": list(self.kept),
             "note": self.note,
         }
 
@@ -80,7 +84,7 @@ def migrate(
     """Bring the schema ``sluicegate`` in the database behind ``conn`` to what this library ships.
 
     ``progress`` is called with a sentence for each step and each wait. ``phase="pre"`` stops before the first pending
-    post migration; None applies all. ``timeout`` is how many seconds one step may be kept waiting by other sessions.
+    post migration, and keeps functions and grants that older libraries need; None applies all and keeps none. ``timeout`` is how many seconds one step may be kept waiting by other sessions.
     ``directory`` holds ``migrations/`` and ``functions/`` (default: the library's own).
 
     ``conn`` must not be in a transaction; its settings are restored. A schema that a newer library has migrated, and
@@ -149,12 +153,14 @@ class _Run:
         pending = [file for file in self.source.migrations if file.label in state.pending]
         stop = next((at for at, file in enumerate(pending) if phase == "pre" and file.phase == "post"), len(pending))
         applied = tuple(file.label for file in pending[:stop] if self._apply(file))
-        report = self._functions()
+        report = self._functions(keep=phase == "pre")
+        state = self._look()
         return MigrationReport(
-            version=self._look().version,
+            version=state.version,
             applied=applied,
             missing_roles=missing,
             left=tuple(file.label for file in pending[stop:]),
+            kept=state.vanished_functions,
             **report,
         )
 
@@ -195,23 +201,23 @@ class _Run:
             return apply_online(self.turns, file, self.source.library)
 
         def apply(cursor: Cursor) -> bool:
-            cursor.execute(script.BOOTSTRAP, prepare=False)
+            cursor.execute(texts.BOOTSTRAP, prepare=False)
             if file.label not in self._look(cursor).pending:
                 return False
             self.turns.say(f"{self.doing}: applying.")
             cursor.execute(file.text, prepare=False)
-            cursor.execute(script.record_migration(file, self.source.library), prepare=False)
+            cursor.execute(texts.record_migration(file, self.source.library), prepare=False)
             return True
 
         return self.turns.take(self.doing, apply)
 
-    def _functions(self) -> dict[str, Any]:
+    def _functions(self, *, keep: bool) -> dict[str, Any]:
         self.doing = "Replacing the functions"
-        grants = grants_query(self.source.functions)
+        grants = grants_query(self.source.functions, keep=keep)
 
         def nothing_to_do(cursor: Cursor) -> bool:
             state = self._look(cursor)
-            if state.stale_functions or state.vanished_functions:
+            if state.stale_functions or (state.vanished_functions and not keep):
                 return False
             return not cursor.execute(grants, prepare=False).fetchone()
 
@@ -221,16 +227,20 @@ class _Run:
             self.turns.say(f"Functions: {len(stale)} to create or replace.")
             for file in stale:
                 self.doing = f"Replacing the function {file.name}"
-                cursor.execute(script.function_text(file, self.source.library), prepare=False)
+                if keep:
+                    replace_beside(cursor, file, self.source.library)
+                else:
+                    cursor.execute(texts.function_text(file, self.source.library), prepare=False)
             self.doing = "Dropping the functions that no longer ship"
-            if state.vanished_functions:
-                cursor.execute(script.vanished_text([file.name for file in self.source.functions]), prepare=False)
+            dropped = () if keep else self._look(cursor).vanished_functions
+            if dropped:
+                cursor.execute(texts.vanished_text([file.name for file in self.source.functions]), prepare=False)
             if state.clock_replaced:
                 cursor.execute("notify sluicegate_clock", prepare=False)
             self.doing = "Granting"
             return {
                 "functions": tuple(file.name for file in stale),
-                "dropped": state.vanished_functions,
+                "dropped": dropped,
                 "clock_restored": state.clock_replaced,
                 "grants": sum(self._grant(cursor, grants) for _ in range(2)),
             }

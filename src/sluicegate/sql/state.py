@@ -11,7 +11,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from sluicegate.errors import Forbidden, SchemaMismatch
-from sluicegate.sql.script import INSTALLED_SHA256
+from sluicegate.sql.texts import INSTALLED_SHA256
 from sluicegate.sql.source import UNKNOWN, Source, load_source
 
 __all__ = ["MINIMUM_SCHEMA", "Installed", "InstalledFunction", "SchemaState", "judge", "read_installed", "schema_state"]
@@ -67,7 +67,8 @@ class SchemaState:
     ``missing``: nothing is installed; ``tampered``: an applied migration is not the one that this library ships.
     ``usable`` says whether the library may work with it; ``message`` and ``next_step`` say it to people.
     ``pending`` and ``stale_functions`` are what ``migrate`` would apply, ``replaced_functions`` those that were changed
-    behind its back, and ``clock_replaced`` whether ``sluicegate.clock()`` is among them.
+    behind its back, and ``clock_replaced`` whether ``sluicegate.clock()`` is among them. ``vanished_functions`` no longer
+    ship: an older library left them, or a run of the pre phase kept them for one.
     """
 
     state: Name
@@ -101,7 +102,7 @@ select version, name, sha256, minimum, library, applied_at is not null from slui
 _FUNCTIONS = f"""\
 select v.name, v.sha256, v.library, p.oid is not null, coalesce({INSTALLED_SHA256} = v.installed_sha256, false)
 from sluicegate.function_version v
-left join pg_proc p on p.proname = v.name and pg_get_function_identity_arguments(p.oid) = v.identity_arguments
+left join pg_proc p on p.proname = split_part(v.name, '(', 1) and pg_get_function_identity_arguments(p.oid) = v.identity_arguments
     and p.pronamespace = (select n.oid from pg_namespace n where n.nspname = 'sluicegate')
 order by v.name
 """
@@ -226,9 +227,15 @@ def _behind(source: Source, installed: Installed, details: _Details) -> SchemaSt
         )
     elif absent:
         message = f"The schema lacks these functions: {', '.join(sorted(absent))}."
-    else:
+    elif details["stale_functions"]:
         changed = sorted({*details["stale_functions"], *details["vanished_functions"]})
         message = f"These functions are not the ones this library ships: {', '.join(changed)}."
+    else:
+        message = f"These functions are there for older libraries only: {', '.join(details['vanished_functions'])}."
+        return SchemaState(
+            "behind", usable, installed.version, source.latest, message, "When none of those runs any more: sluicegate migrate",
+            **details,
+        )  # fmt: skip
     return SchemaState(
         "behind", usable, installed.version, source.latest, message, "Run: sluicegate migrate", **details
     )

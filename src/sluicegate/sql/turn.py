@@ -11,7 +11,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from sluicegate.errors import Unavailable
-from sluicegate.sql.script import AS_OWNER, LOCK_KEY, SETTINGS
+from sluicegate.sql.texts import AS_OWNER, LOCK_KEY, SETTINGS
 from sluicegate.sql.sessions import lock_holder, table_holders
 
 __all__ = ["Cursor", "Turns"]

@@ -26,7 +26,7 @@ def run(
     *,
     sql: Annotated[bool, Parameter(help="Print the SQL for a DBA instead, and connect to nothing.")] = False,
     pre_only: Annotated[
-        bool, Parameter(help="Stop before what older versions of the library could not work with.")
+        bool, Parameter(help="Stop before, and keep, what older versions of the library could not work without.")
     ] = False,
     common: Common = Common(),
 ) -> None:
@@ -64,6 +64,7 @@ def run(
         *(["put the clock back"] if report.clock_restored else []),
         *([f"changed {count(report.grants, 'grant')}"] if report.grants else []),
         *([f"left for later: {name}" for name in report.left]),
+        *([f"kept for older libraries: function {name}" for name in report.kept]),
         *(
             [
                 f"not created, for want of CREATEROLE: {', '.join(report.missing_roles)}; `sluicegate doctor` has the statements"
