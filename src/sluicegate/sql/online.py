@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 import psycopg
 
 from sluicegate.errors import SluicegateError, Unavailable
-from sluicegate.sql.texts import literal
 from sluicegate.sql.sessions import DESCRIBE
 from sluicegate.sql.source import MigrationFile
+from sluicegate.sql.texts import literal
 from sluicegate.sql.turn import Cursor, Patience, Turns
 
 __all__ = ["apply_online"]

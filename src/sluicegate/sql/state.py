@@ -11,8 +11,8 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from sluicegate.errors import Forbidden, SchemaMismatch
-from sluicegate.sql.texts import INSTALLED_SHA256
 from sluicegate.sql.source import UNKNOWN, Source, load_source
+from sluicegate.sql.texts import INSTALLED_SHA256
 
 __all__ = ["MINIMUM_SCHEMA", "Installed", "InstalledFunction", "SchemaState", "judge", "read_installed", "schema_state"]
 

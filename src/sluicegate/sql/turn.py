@@ -11,8 +11,8 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from sluicegate.errors import Unavailable
-from sluicegate.sql.texts import AS_OWNER, LOCK_KEY, SETTINGS
 from sluicegate.sql.sessions import lock_holder, table_holders
+from sluicegate.sql.texts import AS_OWNER, LOCK_KEY, SETTINGS
 
 __all__ = ["Cursor", "Turns"]
 
