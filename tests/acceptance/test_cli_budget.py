@@ -85,6 +85,8 @@ def test_set_changes_what_is_named_and_keeps_the_rest(cli: Cli) -> None:
         (["--max-in-flight", "10001"], "max_in_flight"),
         (["--max-in-flight", "none"], "policy"),
         (["--endpoint", "a", "--team", "b", "--per-day", "1"], "scope"),
+        (["--shadow"], "mode"),
+        (["--per-day", "1", "--shadow", "--enforce"], "mode"),
         ([], "policy"),
     ],
 )
@@ -93,6 +95,33 @@ def test_a_malformed_budget_is_refused_by_its_field(cli: Cli, arguments: list[st
     assert (error["code"], error["field"]) == ("invalid_argument", field)
     assert error["next_step"]
     assert cli("admission", "--json").json["queues"] == []
+
+
+def test_limits_that_only_count_say_what_they_would_have_refused(cli: Cli) -> None:
+    def budget(*arguments: str) -> tuple[dict[str, str], str]:
+        found = cli("queue", "budget", "set", "reviews", *arguments, "--json").json
+        return {one["window"]["period"]: one["mode"] for one in found["limits"]}, found["in_flight_mode"]
+
+    enqueued(cli, 6)
+    assert budget("--per-day", "5", "--max-in-flight", "5") == ({"day": "enforce"}, "enforce")
+    assert budget("--per-hour", "2", "--shadow") == ({"hour": "shadow", "day": "enforce"}, "enforce")
+    assert budget("--max-in-flight", "1", "--shadow") == ({"hour": "shadow", "day": "enforce"}, "shadow")
+    assert budget("--per-hour", "1", "--max-in-flight", "2") == ({"hour": "shadow", "day": "enforce"}, "shadow")
+    assert len(cli("claim", "reviews", "-n", "6", "--json").json["claims"]) == 5
+    shadow = cli("queue", "budget", "show", "reviews", "--json").json["shadow"]
+    assert [(one["gate"], one["period"], one["refused"]) for one in shadow] == [
+        ("window", "hour", 4),
+        ("in_flight", None, 3),
+    ]
+    told = cli("queue", "budget", "show", "reviews").out
+    assert "at most 1 an hour from minute 00 UTC (counted only)" in told
+    assert "already used: 5 of 1 this hour, counted only" in told
+    assert "would have refused: 4 of this hour, 0 in the windows before since " in told
+    assert "would have refused: 3 since " in told
+    assert budget("--enforce") == ({"hour": "enforce", "day": "enforce"}, "enforce")
+    assert budget("--shadow") == ({"hour": "shadow", "day": "shadow"}, "shadow")
+    assert budget("--max-in-flight", "none") == ({"hour": "shadow", "day": "shadow"}, "enforce")
+    assert budget("--per-day", "5", "--enforce") == ({"hour": "shadow", "day": "enforce"}, "enforce")
 
 
 def test_a_closed_queue_is_told_with_its_reason_and_time(cli: Cli) -> None:

@@ -59,6 +59,7 @@ def test_the_public_names_are_exactly_those_promised() -> None:
         "Rehearsal",
         "RehearsedDay",
         "Retried",
+        "ShadowLimit",
         "SyncClient",
         "UsedWindow",
         "Verdict",

@@ -9,7 +9,7 @@ from sluicegate.cli.output import count, local
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from sluicegate.model import ClosedGate, Deferral, Gate, QueueAdmission, WindowLimit
+    from sluicegate.model import ClosedGate, Deferral, Gate, QueueAdmission, ShadowLimit, WindowLimit
 
 _REASONS = {
     "admission_unavailable": "its policy cannot be evaluated",
@@ -89,10 +89,19 @@ def used(gates: tuple[Gate, ...]) -> list[str]:
     for found in gates:
         if found.gate == "pause":
             continue
-        closed = ", closed" if found.closed else ""
+        closed = ", closed" if found.closed else ", counted only" if found.mode == "shadow" else ""
         resets = f", until {local(found.until)}" if found.gate == "window" and found.until is not None else ""
         lines.append(f"  already used: {gate(found)}{closed}{resets}")
     return lines
+
+
+def would_have(found: ShadowLimit) -> str:
+    """What a limit that only counts would have refused, in a line."""
+    since = "" if found.since is None else f" since {local(found.since)}"
+    if found.gate == "in_flight":
+        return f"  would have refused: {found.refused:,}{since}, at most {found.limit:,} in flight (counted only)"
+    before = "" if found.refused_before is None else f", {found.refused_before:,} in the windows before{since}"
+    return f"  would have refused: {found.refused:,} of this {found.period}{before}, at most {found.limit:,} (counted only)"
 
 
 def standing(found: QueueAdmission) -> str:

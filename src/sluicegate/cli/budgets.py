@@ -74,15 +74,38 @@ class Limits:
         int | str | None, limit("window.day", "The day a month starts on: 1 to 28, 1 unless given.", "N")
     ] = None
     max_in_flight: Annotated[int | str | None, limit("max_in_flight", "At most so many claimed at once.")] = None
+    shadow: Annotated[
+        bool,
+        Parameter(
+            help="Let the limits named here only count, or all if none is named: they refuse nothing, and show tells what they would have refused."
+        ),
+    ] = False
+    enforce: Annotated[
+        bool, Parameter(help="Enforce the limits named here, or all if none is named; a new limit is enforced anyway.")
+    ] = False
 
     def patch(self, now: QueueAdmission | None) -> dict[str, Any]:
         """The fields of a policy to change, given what it is now. Raises InvalidArgument if nothing was named."""
         patch: dict[str, Any] = {}
-        if self.max_in_flight is not None:
-            patch["max_in_flight"] = None if self.max_in_flight == "none" else self.max_in_flight
+        mode = self._mode()
+        if self.max_in_flight == "none":
+            patch |= {"max_in_flight": None, "in_flight_mode": "enforce"}
+        elif self.max_in_flight is not None:
+            patch["max_in_flight"] = self.max_in_flight
+        if mode is not None and (
+            self.max_in_flight not in (None, "none")
+            or (self._names_none and now is not None and now.max_in_flight is not None)
+        ):
+            patch["in_flight_mode"] = mode
         limits = self._limits([] if now is None else [one.to_dict() for one in now.limits])
         if limits is not None:
             patch["limits"] = limits
+        if mode is not None and not patch:
+            raise InvalidArgument(
+                f"--{mode} has no limit to apply to.",
+                field="mode",
+                next_step="Name the limit with it: --per-hour, --per-day, --per-week, --per-month or --max-in-flight.",
+            )
         if not patch:
             raise InvalidArgument(
                 "No limit was named.",
@@ -91,16 +114,32 @@ class Limits:
             )
         return patch
 
+    @property
+    def _names_none(self) -> bool:
+        """Whether no limit is named, so that what is said is said of all there are."""
+        return self.max_in_flight is None and all(getattr(self, f"per_{period}") is None for period in PERIODS)
+
+    def _mode(self) -> str | None:
+        if self.shadow and self.enforce:
+            raise InvalidArgument(
+                "A limit either only counts or is enforced.",
+                field="mode",
+                next_step="Name one of --shadow and --enforce; set the other limits in a second command.",
+            )
+        return "shadow" if self.shadow else "enforce" if self.enforce else None
+
     def _limits(self, now: Sequence[Mapping[str, Any]]) -> list[Any] | None:
         named = {period: getattr(self, f"per_{period}") for period in PERIODS}
         shapes = (self.tz, self.start, self.weekday, self.day)
         wanted = {period for period, number in named.items() if number is not None}
-        if not wanted and shapes == (None,) * 4:
-            return None
+        mode = {} if self._mode() is None else {"mode": self._mode()}
         kept = [one for one in now if one["window"]["period"] not in wanted]
         if not wanted:
-            # Only the windows change: those of every limit there is.
-            return self._all_have_a_use([self._shaped(one, alone=False) for one in kept])
+            # Only the windows change, or only the mode: those of every limit there is.
+            of_all = mode if self._names_none else {}
+            if shapes == (None,) * 4 and not (of_all and kept):
+                return None
+            return self._all_have_a_use([self._shaped(one, alone=False) | of_all for one in kept])
         zone = next((one["window"]["tz"] for one in now), "UTC")
         new = []
         for period in PERIODS:
@@ -110,7 +149,7 @@ class Limits:
             before = next((one for one in now if one["window"]["period"] == period), None)
             window = {"period": period, "tz": zone, "weekday": "Mon" if period == "week" else None}
             one = dict(before or {"window": window}) | {"max_claims_per_window": number}
-            new.append(self._shaped(one, alone=len(wanted) == 1))
+            new.append(self._shaped(one, alone=len(wanted) == 1) | mode)
         self._all_have_a_use(new)
         return [*kept, *new]
 

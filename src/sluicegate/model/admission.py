@@ -156,8 +156,28 @@ class UsedWindow(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowLimit(Record):
+    """What a limit that only counts would have refused, had it been enforced.
+
+    A window's: the charges beyond its ``limit`` in the current window, and ``refused_before`` in those kept of the past.
+    The in-flight limit's: the claims made while so many or more were in flight, in the last 7 days. ``since`` is where
+    the counting begins, None if there is nothing to count.
+    """
+
+    gate: str
+    period: str | None
+    limit: int
+    refused: int
+    refused_before: int | None
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Budget(QueueAdmission):
-    """All about the budget of a queue. ``refused`` counts refusals by reason since the earliest current window began."""
+    """All about the budget of a queue. ``refused`` counts refusals by reason since the earliest current window began.
+
+    ``shadow`` has an entry for each limit that only counts, ``windows`` the last 30 windows of each limit.
+    """
 
     scope: str
     backlog: Backlog
@@ -165,6 +185,7 @@ class Budget(QueueAdmission):
     next_boundary_at: datetime | None
     charged_for_retries: int
     refused: Any
+    shadow: tuple[ShadowLimit, ...]
     windows: tuple[UsedWindow, ...]
     server_time: datetime
 

@@ -33,9 +33,12 @@ def run(
     The limits that are named change, the others stay; none takes one away.
     It holds from the next claim on, and counts what was claimed before in
     the current windows. What runs goes on, even above a lowered limit.
+    With --shadow the limits named only count; a limit keeps its mode when
+    its number changes, and --enforce makes it one that refuses.
 
     sluicegate queue budget set reviews --per-day 100 --per-hour 20
     sluicegate queue budget set reviews --per-day none --max-in-flight 4
+    sluicegate queue budget set reviews --per-week 500 --shadow
     """
     with connected(whose.within(common)) as client:
         answer = _patched(client, queue, limits, reason, revision)

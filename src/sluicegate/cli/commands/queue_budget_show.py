@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sluicegate.cli.admission_views import awaited, sentence, standing, used
+from sluicegate.cli.admission_views import awaited, sentence, standing, used, would_have
 from sluicegate.cli.arguments import Common
 from sluicegate.cli.budgets import QueueName, Whose
 from sluicegate.cli.connection import connected
@@ -18,7 +18,8 @@ def run(queue: QueueName, /, *, whose: Whose = Whose(), common: Common = Common(
     """Show how much of a queue's budget is used, and what waits.
 
     The policy, what is used of each limit, when it opens again, what
-    retries were charged, what was refused, and the windows before.
+    retries were charged, what was refused, what limits that only count
+    would have refused, and the windows before.
 
     sluicegate queue budget show reviews
     """
@@ -43,6 +44,7 @@ def _lines(found: Budget) -> list[str]:
     lines = [
         sentence(found),
         *used(found.gates),
+        *map(would_have, found.shadow),
         *awaited(found),
         *(f"  {name}: {value}" for name, value in facts if value),
     ]

@@ -1,5 +1,5 @@
 -- A queue's budget as its owner asks for it: policy, use of every limit, verdict, backlog with its oldest, next boundary, what retries
--- were charged, refusals of today by reason, and the last 30 windows of each limit. Takes no lock. Raises SG001, SG002.
+-- were charged, refusals by reason, what shadow limits would have refused, and the last 30 windows of each limit. Takes no lock. Raises SG001, SG002.
 -- grants: worker, reader
 create or replace function sluicegate.budget_show(p_queue text, p_scope text default 'endpoint:default') returns jsonb
 language plpgsql stable security definer
@@ -34,29 +34,19 @@ begin
                 group by f.reason
             ) r
         ),
+        'shadow', sluicegate.shadow_report(v_queue.id, v_now),
         'windows', (
-            select coalesce(jsonb_agg(w.entry order by w.starts desc), '[]')
-            from (
-                select u.starts, jsonb_build_object('period', b.period, 'tz', b.tz, 'starts', u.starts, 'ends', max(u.ends),
-                    'charged', sum(u.used), 'forgiven', coalesce(max(f.amount), 0)) as entry
-                from (
-                    select o.window_id, o.starts, o.ends, o.used from sluicegate.usage o where o.queue_id = v_queue.id
-                    union all
-                    -- A lane archives a window that has ended when it is next charged.
-                    select x.window_id, x.starts, x.ends, x.used
-                    from sluicegate.lane l
-                    cross join unnest(l.windows, l.starts, l.ends, l.used) as x(window_id, starts, ends, used)
-                    where l.queue_id = v_queue.id and x.ends <= v_now and x.used > 0 and not exists (
-                        select from sluicegate.usage o
-                        where o.window_id = x.window_id and o.starts = x.starts and o.lane = l.lane
-                    )
-                ) u
-                join sluicegate.budget_window b on b.id = u.window_id
-                left join sluicegate.forgiven f on f.window_id = u.window_id and f.starts = u.starts
-                group by u.window_id, b.period, b.tz, u.starts
-                order by u.starts desc
-                limit 30
-            ) w
+            select coalesce(jsonb_agg(jsonb_build_object('period', b.period, 'tz', b.tz, 'starts', c.starts, 'ends', c.ends,
+                'charged', c.charged, 'forgiven', c.forgiven) order by c.starts desc, b.id), '[]')
+            from sluicegate.budget_window b
+            left join sluicegate.policy_limit l on l.queue_id = v_queue.id and l.window_id = b.id
+            -- The current window stands among the gates, unless its limit is gone.
+            cross join lateral (
+                select w.* from sluicegate.window_charges(v_queue.id, b.id, 31) w
+                where w.ends <= v_now or l.window_id is null
+                order by w.starts desc limit 30
+            ) c
+            where b.queue_id = v_queue.id
         ));
 end
 $$;

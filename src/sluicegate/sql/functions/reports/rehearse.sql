@@ -41,8 +41,9 @@ begin
             'The first enqueue or policy creates a queue.');
     end if;
     v_fields := sluicegate.policy_fields(p_policy);
-    v_most := (v_fields ->> 'max_in_flight')::integer;
-    v_limits := array(select e from jsonb_array_elements(v_fields -> 'limits') e);
+    -- A shadow limit refuses nothing.
+    v_most := case when v_fields ->> 'in_flight_mode' = 'enforce' then (v_fields ->> 'max_in_flight')::integer end;
+    v_limits := array(select e from jsonb_array_elements(v_fields -> 'limits') e where e ->> 'mode' = 'enforce');
 
     for v_attempt in
         select a.opened_at, coalesce(e.ended_at, v_now) - a.opened_at as took
