@@ -148,6 +148,10 @@ def test_a_closed_queue_is_told_with_its_reason_and_time(cli: Cli) -> None:
     )  # fmt: skip
     assert "deferred, its budget is used up, until " in cli("explain", str(third)).out
     assert cli("jobs").out.count("pending (window_exhausted)") == 2
+    status = {name: explained["verdict"][name] for name in ("state", "reason", "next_eligible_at", "exact")}
+    listed = cli("jobs", "--queue", "reviews", "--json").json["jobs"]
+    assert [job["admission"] for job in listed] == [status, status, None]
+    assert cli("job", str(third), "--json").json["job"]["admission"] == status
     assert "admission  closed, its budget is used up (window_exhausted), until " in cli("job", str(second)).out
     rows = cli("next", "--queue", "reviews", "--json").json["jobs"]
     assert [(row["id"], row["status"]) for row in rows] == [(second, "deferred"), (third, "deferred")]

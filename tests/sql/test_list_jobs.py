@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from sluicegate.testing import freeze_clock
+from tests.sql.budgets import govern, window
 from tests.sql.verbs import Sql, refused
 
 
@@ -25,7 +27,7 @@ def test_a_row_has_the_documented_fields_and_never_the_payload(sql: Sql) -> None
     want = {
         "id", "queue", "state", "class", "priority", "run_at", "kind", "title", "tags", "parent_id", "dedup_key",
         "attempt", "max_attempts", "attempts_total", "worker", "lease_expires_at", "dead_letter", "cancel_requested",
-        "payload_size", "created_at", "claimed_at", "finished_at", "error",
+        "payload_size", "created_at", "claimed_at", "finished_at", "error", "admission",
     }  # fmt: skip
     assert want <= set(row) <= want | {"note"}
     assert (row["id"], row["state"], row["worker"], row["tags"], row["dead_letter"]) == (
@@ -206,3 +208,82 @@ def test_bad_input_to_a_report_is_named(sql: Sql) -> None:
         sql.call("list_jobs", queue="unknown")
     assert sql.call("get_job", job_id=999)["status"] == "not_found"
     assert sql.one("select sluicegate.get_job(null)")["status"] == "not_found"
+
+
+ADMITTED = {"state": "admitted", "reason": None, "next_eligible_at": None, "exact": True}
+
+
+def admissions(sql: Sql, **filters: Any) -> dict[int, Any]:
+    """What the list says of each job, which is what the job alone says."""
+    found = {job["id"]: job["admission"] for job in sql.call("list_jobs", limit=200, **filters)["jobs"]}
+    assert found == {job: sql.call("get_job", job_id=job)["job"]["admission"] for job in found}
+    assert found == {job: sql.call("explain", job_id=job)["job"]["admission"] for job in found}
+    return found
+
+
+def test_every_job_that_waits_says_whether_it_may_start_and_no_other_does(sql: Sql) -> None:
+    at = datetime(2026, 6, 10, 12, tzinfo=UTC)
+    freeze_clock(sql.connection, at)
+    govern(sql, "closed", window(1))
+    running, taken_over, spent = sql.enqueue_many(
+        [{"queue": "lapsing"}] * 2 + [{"queue": "lapsing", "max_attempts": 1}]
+    )
+    sql.take("lapsing", n=3)
+    done, pending, later = sql.enqueue_many(
+        [{"queue": "closed"}] * 2 + [{"queue": "closed", "run_at": "2026-06-11T12:00:00Z"}]
+    )
+    due = sql.enqueue("closed", run_at=at + timedelta(minutes=1))
+    free = sql.enqueue("free")
+    sql.complete(sql.take_one("closed"))
+    assert admissions(sql, queue="closed")[due] is None
+    freeze_clock(sql.connection, at + timedelta(minutes=2))
+    sql.lapse(taken_over, spent)
+    deferred = {
+        "state": "deferred",
+        "reason": "window_exhausted",
+        "next_eligible_at": "2026-06-11T00:00:00+00:00",
+        "exact": True,
+    }
+    assert admissions(sql) == {
+        running: None,
+        taken_over: ADMITTED,
+        spent: None,
+        done: None,
+        pending: deferred,
+        later: None,
+        due: deferred,
+        free: ADMITTED,
+    }
+    sql.call("pause_queue", queue="free")
+    assert admissions(sql)[free] == {**ADMITTED, "state": "deferred", "reason": "paused", "exact": False}
+    assert sql.call("admission_status", queue="closed")["queues"][0]["verdict"].items() >= deferred.items()
+
+
+def test_a_policy_that_cannot_be_read_is_told_with_each_job(sql: Sql) -> None:
+    job = sql.enqueue()
+    govern(sql, "q", window(1))
+    sql.do("delete from sluicegate.policy")
+    assert admissions(sql)[job]["reason"] == "admission_unavailable"
+
+
+def test_the_rule_is_asked_once_a_queue(sql: Sql) -> None:
+    for queue in ("a", "b", "c"):
+        govern(sql, queue, window(1))
+        sql.enqueue_many({"queue": queue} for _ in range(60))
+    sql.enqueue_many({"queue": "free"} for _ in range(10))
+    sql.do("set track_functions = 'all'")
+
+    def calls() -> int:
+        query = "select coalesce(sum(calls), 0) from pg_stat_xact_user_functions where funcname = 'verdict'"
+        return int(sql.one(query))
+
+    def asked(call: str) -> int:
+        with sql.transaction():
+            before = calls()
+            sql.one(f"select sluicegate.{call}")
+            return calls() - before
+
+    assert asked("list_jobs(p_limit => 200)") == 3
+    assert asked("list_jobs('a', p_limit => 60)") == 1
+    assert asked("list_jobs('a', 'done')") == 0
+    assert asked("list_jobs('free')") == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.sql.budgets import govern, window
 from tests.sql.reads import Reads, reads
 from tests.sql.verbs import Sql
 from tests.support.counts import rounds
@@ -54,6 +55,25 @@ def test_reports_read_no_more_however_many_jobs_there_are(sql: Sql) -> None:
     fill(sql, "large", MANY // 2, "done", "scheduled")
     seen = look(sql)
     assert {name: (one, base[name]) for name, one in seen.items() if not one.within(base[name], TIMES)} == {}
+
+
+def test_the_admission_status_of_a_page_costs_what_its_queues_verdicts_cost(sql: Sql) -> None:
+    sql.do("alter table sluicegate.job set (autovacuum_enabled = false)")
+    sql.one("select sluicegate.queue_id(sluicegate.scope_id(null), 'large')")
+    fill(sql, "large", FEW // 6, *STATES)
+    calls = (
+        "select sluicegate.list_jobs(p_limit => 200)",
+        "select sluicegate.list_jobs('large', 'pending', p_limit => 200)",
+    )
+    queue_id = sql.one("select id from sluicegate.queue")
+    base = {call: reads(sql.connection, call) for call in calls}
+    govern(sql, "large", window(1))
+    sql.do("vacuum (analyze) sluicegate.job")
+    verdict = reads(sql.connection, "select sluicegate.verdict(%s)", queue_id)
+    for call in calls:
+        seen = reads(sql.connection, call)
+        assert seen.pages <= TIMES * base[call].pages + 2 * verdict.pages
+        assert seen.rows <= TIMES * base[call].rows + 2 * verdict.rows
 
 
 def test_a_list_reads_no_payload(sql: Sql) -> None:

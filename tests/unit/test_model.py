@@ -74,6 +74,7 @@ ROW = {
     "claimed_at": "2030-01-01T10:00:00+00:00",
     "finished_at": None,
     "error": None,
+    "admission": None,
 }
 ATTEMPT = {
     "id": 91,

@@ -9,7 +9,16 @@ from sluicegate.cli.output import count, local
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from sluicegate.model import ClosedGate, Deferral, Gate, QueueAdmission, ShadowLimit, WindowLimit
+    from sluicegate.model import (
+        ClosedGate,
+        Deferral,
+        Gate,
+        JobAdmission,
+        QueueAdmission,
+        ShadowLimit,
+        Verdict,
+        WindowLimit,
+    )
 
 _REASONS = {
     "admission_unavailable": "its policy cannot be evaluated",
@@ -109,7 +118,12 @@ def standing(found: QueueAdmission) -> str:
     verdict = found.verdict
     if found.opening and not (verdict is not None and verdict.state == "deferred"):
         return "not open yet, its first policy waits for claims that began before it"
-    if verdict is None or verdict.state == "admitted":
+    return "open" if verdict is None else standing_of(verdict)
+
+
+def standing_of(verdict: Verdict | JobAdmission) -> str:
+    """What a verdict says, in words."""
+    if verdict.state == "admitted":
         return "open"
     return f"closed, {why(verdict.reason)} ({verdict.reason}), {opens(verdict.next_eligible_at, exact=verdict.exact)}"
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sluicegate.cli.admission_views import standing
+from sluicegate.cli.admission_views import standing_of
 from sluicegate.cli.output import local, shown_json, span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from sluicegate import SyncClient
-    from sluicegate.model import Attempt, JobDetail, JobRow, QueueAdmission
+    from sluicegate.model import Attempt, JobDetail, JobRow
 
 HEADS = ("ID", "QUEUE", "STATE", "PRIO", "ATTEMPT", "KIND", "WHEN", "ABOUT")
 
@@ -24,25 +22,20 @@ def state(job: JobRow) -> str:
     return "cancelling" if job.cancel_requested and job.state == "claimed" else job.state
 
 
-def closed_queues(client: SyncClient, jobs: Iterable[JobRow]) -> dict[str, QueueAdmission]:
-    """The closed ones of the queues in which some of these jobs wait; asks only if there are any."""
-    waiting = {job.queue for job in jobs if job.state == "pending"}
-    if not waiting:
-        return {}
-    return {
-        one.queue: one
-        for one in client.admission_status().queues
-        if one.queue in waiting and one.status not in ("admitted", "ungoverned")
-    }
+def waits(job: JobRow) -> str:
+    """The state in words, and why a job that waits may not start."""
+    admission = job.admission
+    if admission is None or admission.state == "admitted":
+        return state(job)
+    return f"{state(job)} ({admission.reason})"
 
 
-def row(job: JobRow, closed: Mapping[str, QueueAdmission] | None = None) -> tuple[str, ...]:
-    """The cells of a job in a list; ``closed`` are the queues that admit nothing now."""
-    deferral = (closed or {}).get(job.queue) if job.state == "pending" else None
+def row(job: JobRow) -> tuple[str, ...]:
+    """The cells of a job in a list."""
     return (
         str(job.id),
         job.queue,
-        state(job) if deferral is None else f"{state(job)} ({deferral.status})",
+        waits(job),
         str(job.priority),
         f"{job.attempt}/{job.max_attempts}",
         job.kind,
@@ -62,8 +55,8 @@ def _when(job: JobRow) -> datetime | None:
             return job.finished_at
 
 
-def detail(found: JobDetail, closed: Mapping[str, QueueAdmission] | None = None) -> list[str]:
-    """One job whole, and its attempts; ``closed`` as for ``row``."""
+def detail(found: JobDetail) -> list[str]:
+    """One job whole, and its attempts."""
     job = found.job
     facts = [
         (
@@ -75,7 +68,7 @@ def detail(found: JobDetail, closed: Mapping[str, QueueAdmission] | None = None)
                 else ""
             ),
         ),
-        ("admission", standing(closed[job.queue]) if closed and job.queue in closed else ""),
+        ("admission", "" if job.admission is None else standing_of(job.admission)),
         ("kind", job.kind),
         ("tags", " ".join(job.tags)),
         ("priority", f"{job.priority}, class {job.class_}"),

@@ -92,10 +92,25 @@ class Job(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class JobAdmission(Record):
+    """Whether a job that waits may start: what its queue says at the moment it is asked.
+
+    ``state`` is ``admitted`` or ``deferred``, and then there is a ``reason``, as in Deferral. ``next_eligible_at`` is
+    when it ends, None if that is not known, surely so if ``exact``.
+    """
+
+    state: str
+    reason: str | None
+    next_eligible_at: datetime | None
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
 class JobRow(Record):
     """A job in a list: everything but its payload and result.
 
     ``payload_size`` is how many bytes the payload takes in the database, where it is compressed if it is large.
+    ``admission`` is None for a job that does not wait.
     """
 
     id: int
@@ -122,6 +137,7 @@ class JobRow(Record):
     claimed_at: datetime | None
     finished_at: datetime | None
     error: str | None
+    admission: JobAdmission | None
 
 
 @dataclass(frozen=True, slots=True)

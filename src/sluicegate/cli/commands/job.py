@@ -6,7 +6,7 @@ from typing import Annotated
 
 from sluicegate.cli.arguments import Common, JobId, whole
 from sluicegate.cli.connection import connected
-from sluicegate.cli.job_views import closed_queues, detail
+from sluicegate.cli.job_views import detail
 from sluicegate.cli.output import Output
 
 
@@ -25,5 +25,4 @@ def run(
     """
     with connected(common) as client:
         found = client.get_job(job_id, attempts_limit=attempts)
-        closed = {} if common.json else closed_queues(client, [found.job])
-    Output(json=common.json).answer(found.to_dict(), *detail(found, closed))
+    Output(json=common.json).answer(found.to_dict(), *detail(found))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, cast
 
 from cyclopts import Parameter
 
 from sluicegate.cli.arguments import Common, seconds, whole
 from sluicegate.cli.connection import connected
-from sluicegate.cli.job_views import HEADS, closed_queues, row, state
+from sluicegate.cli.job_views import HEADS, row, state
 from sluicegate.cli.output import Output, columns, visible
 from sluicegate.errors import InvalidArgument
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from sluicegate import JobRow, SyncClient
-    from sluicegate.model import JobPage, JobState, QueueAdmission
+    from sluicegate.model import JobPage, JobState
 
 
 def run(
@@ -60,8 +60,7 @@ def run(
     with connected(common) as client:
         if not watch:
             page = wanted.page(client)
-            closed = {} if output.json else closed_queues(client, page.jobs)
-            output.answer(page.to_dict(), *_lines(page, closed))
+            output.answer(page.to_dict(), *_lines(page))
         elif output.json or not sys.stdout.isatty():
             for job in _changes(wanted, client, interval):
                 output.event(job.to_dict(), "  ".join(row(job)))
@@ -87,20 +86,28 @@ class _Wanted:
         )
 
 
-def _lines(page: JobPage, closed: dict[str, QueueAdmission]) -> list[str]:
+def _lines(page: JobPage) -> list[str]:
     more = [] if page.next_before_id is None else [f"Older ones: --before {page.next_before_id}"]
     if not page.jobs:
         return ["There are no such jobs." if not more else "There are none among the newest jobs.", *more]
-    return [*columns(HEADS, (row(job, closed) for job in page.jobs)), *more]
+    return [*columns(HEADS, map(row, page.jobs)), *more]
 
 
 def _changes(wanted: _Wanted, client: SyncClient, interval: float) -> Iterator[JobRow]:
     seen: dict[int, JobRow] = {}
     while True:
         now = {job.id: job for job in wanted.page(client).jobs}
-        yield from (now[job_id] for job_id in sorted(now) if seen.get(job_id) != now[job_id])
-        seen = now
+        steady = {job_id: _steady(job) for job_id, job in now.items()}
+        yield from (now[job_id] for job_id in sorted(now) if seen.get(job_id) != steady[job_id])
+        seen = steady
         time.sleep(interval)
+
+
+def _steady(job: JobRow) -> JobRow:
+    """The job without the time that is only a hint: it moves with every lease of its queue."""
+    if job.admission is None or job.admission.exact:
+        return job
+    return replace(job, admission=replace(job.admission, next_eligible_at=None))
 
 
 def _live(wanted: _Wanted, client: SyncClient, interval: float) -> None:

@@ -60,7 +60,8 @@ begin
         )
     end;
     return jsonb_build_object(
-        'status', 'ok', 'job', sluicegate.job_row(v_job.id), 'waits_for', v_waits,
+        'status', 'ok', 'job', sluicegate.job_row(v_job.id) || jsonb_build_object('admission',
+            case when v_waits = 'admission' then sluicegate.admission_status_of(v_verdict) end), 'waits_for', v_waits,
         'verdict', v_verdict - 'gates', 'gates', v_verdict -> 'gates', 'governed', v_queue.governed,
         'position', v_position, 'position_exact', v_position < 1000,
         'expected_at', case

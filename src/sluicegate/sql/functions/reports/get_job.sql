@@ -1,4 +1,4 @@
--- One job whole, with its newest attempts. Takes no lock. Raises SG001, SG002.
+-- One job whole, with its newest attempts, and its admission status while it waits. Takes no lock. Raises SG001, SG002.
 -- grants: worker, reader
 create or replace function sluicegate.get_job(
     p_job_id bigint, p_attempts_limit integer default 20, p_scope text default 'endpoint:default'
@@ -21,8 +21,9 @@ begin
     end if;
     return jsonb_build_object(
         'status', 'ok',
-        'job', sluicegate.job_row(v_job.id)
-            || jsonb_build_object('payload', v_job.payload, 'result', v_job.result, 'backoff', v_job.backoff),
+        'job', sluicegate.job_row(v_job.id) || jsonb_build_object(
+            'admission', (select a.admission from sluicegate.job_admissions(array[v_job.id], sluicegate.clock()) a),
+            'payload', v_job.payload, 'result', v_job.result, 'backoff', v_job.backoff),
         'attempts', (
             select coalesce(jsonb_agg(to_jsonb(a) order by a.seq desc), '[]')
             from (

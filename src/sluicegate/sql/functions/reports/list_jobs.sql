@@ -1,5 +1,5 @@
 -- A scope's jobs, newest first, p_limit a page; next_before_id continues, null at the end. A page may be short and yet not the last: list_page
--- says how far it looks. Takes no lock. Raises SG001, SG002.
+-- says how far it looks. Each job that waits has its admission status, null for the others. Takes no lock. Raises SG001, SG002.
 -- grants: worker, reader
 create or replace function sluicegate.list_jobs(
     p_queue text default null, p_state text default null, p_kind text default null, p_limit integer default 50,
@@ -31,8 +31,9 @@ begin
     end if;
     v_page := sluicegate.list_page(v_queues, p_state, p_kind, p_limit, p_before_id);
     return jsonb_build_object('next_before_id', v_page.next_before_id, 'jobs', (
-        select coalesce(jsonb_agg(sluicegate.job_row(i.id) order by i.ord), '[]')
+        select coalesce(jsonb_agg(sluicegate.job_row(i.id) || jsonb_build_object('admission', a.admission) order by i.ord), '[]')
         from unnest(v_page.ids) with ordinality as i(id, ord)
+        left join sluicegate.job_admissions(v_page.ids, sluicegate.clock()) a on a.id = i.id
     ));
 end
 $$;

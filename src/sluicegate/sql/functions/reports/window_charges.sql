@@ -15,7 +15,7 @@ begin
         select o.starts, o.ends, o.used from sluicegate.usage o where o.window_id = p_window_id
         union all
         select x.starts, x.ends, x.used
-        from sluicegate.lane l
+        from sluicegate.lane_now l
         cross join unnest(l.windows, l.starts, l.ends, l.used) as x(window_id, starts, ends, used)
         where l.queue_id = p_queue_id and x.window_id = p_window_id and x.used > 0 and not exists (
             select from sluicegate.usage o where o.window_id = p_window_id and o.starts = x.starts and o.lane = l.lane
