@@ -50,13 +50,25 @@ class Wall:
 
     def reaches(self, local: datetime) -> datetime:
         """The earliest instant at which the clock has reached ``local``."""
-        for begin, end in zip(self.changes, [*self.changes[1:], self.last], strict=True):
+        near = max(bisect_right(self.changes, local.replace(tzinfo=UTC) - timedelta(days=2)) - 1, 0)
+        for begin, end in zip(self.changes[near:], [*self.changes[near + 1 :], self.last], strict=True):
             offset = self._offset(begin)
             if (begin + offset).replace(tzinfo=None) >= local:
                 return begin
             if (end + offset).replace(tzinfo=None) > local:
                 return local.replace(tzinfo=UTC) - offset
         raise AssertionError(f"{local} is not between {self.first} and {self.last}")
+
+    def around(self, change: datetime, period: str, start: timedelta) -> list[datetime]:
+        """The borders next to a change of the wall clock, ascending, each once: some before it and some after it."""
+        day = self.local(change).replace(hour=0, minute=0, second=0, microsecond=0)
+        if period == "week":
+            day -= timedelta(days=day.weekday())
+        nominal = [day + timedelta(days=n) * (7 if period == "week" else 1) for n in range(-3, 4)]
+        if period == "month":
+            first = day.year * 12 + day.month - 1
+            nominal = [datetime(month // 12, month % 12 + 1, 1) for month in range(first - 3, first + 4)]  # noqa: DTZ001
+        return sorted({self.reaches(one + start) for one in nominal})
 
     def borders(self, period: str, start: timedelta) -> list[datetime]:
         """Every border between the first and the last instant, ascending, each once."""

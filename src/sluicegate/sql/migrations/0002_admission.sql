@@ -71,12 +71,19 @@ create table sluicegate.lane (
     -- snapshot keeps all of them.
     gen integer not null default 0,
     writes smallint not null default 0,
-    primary key (queue_id, lane, gen)
+    primary key (queue_id, lane, gen),
+    -- Only a share may be null, that of a limit which counts and never refuses. Anything else null would admit too much.
+    check (cardinality(shares) = cardinality(windows) and cardinality(used) = cardinality(windows)
+        and cardinality(forgiven) = cardinality(windows) and cardinality(starts) = cardinality(windows)
+        and cardinality(ends) = cardinality(windows)),
+    check (array_position(windows, null) is null and array_position(used, null) is null and array_position(forgiven, null) is null
+        and array_position(starts, null) is null and array_position(ends, null) is null),
+    check (0 <= all (used) and 0 <= all (forgiven) and coalesce(0 <= all (shares), true))
 ) with (fillfactor = 40, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
 -- The lanes of a policy, one probe each.
 create view sluicegate.lane_now as
-select p.queue_id, l.lane, l.live, l.is_open, l.windows, l.shares, l.used, l.forgiven, l.starts, l.ends, l.low
+select p.queue_id, l.lane, l.live, l.is_open, l.cap, l.windows, l.shares, l.used, l.forgiven, l.starts, l.ends, l.low
 from sluicegate.policy p
 cross join lateral generate_series(0, p.made - 1) s(lane)
 cross join lateral (
@@ -108,6 +115,7 @@ create table sluicegate.refusal (
     reason text collate "C" not null,
     minute timestamptz not null,
     refused bigint not null,
+    written_at timestamptz not null default '-infinity',
     primary key (queue_id, reason, minute)
 );
 

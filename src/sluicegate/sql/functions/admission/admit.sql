@@ -1,6 +1,7 @@
 -- Admits as many of the locked candidates of one governed queue as its policy has room for, charged to lanes, in their order. state is
--- ok, closed (a verdict proved it), busy (ask again) or unavailable (fail closed). Locks lanes only: p_held says that the
--- transaction holds one already, and then it never waits. The fast way is rolled back, and its lanes with it, before the exact one.
+-- ok, closed (a verdict proved it), busy (ask again) or unavailable (fail closed; the verdict says why). Locks lanes only: p_held says
+-- that the transaction holds one already, and then it never waits. The fast way is rolled back, and its lanes with it, before
+-- the exact one.
 -- grants: none
 create or replace function sluicegate.admit(
     p_queue_id bigint, p_ids bigint[], p_lane smallint, p_held boolean,
@@ -10,10 +11,11 @@ language plpgsql
 set search_path = sluicegate, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
-set lock_timeout = '3s'
+set lock_timeout = '5s'
 as $$
 declare
     v_policy sluicegate.policy;
+    v_limits record;
     v_lapsed record;
     v_first smallint;
     v_here bigint[];
@@ -29,12 +31,13 @@ begin
             state := 'busy';
             return;
         end if;
-        perform sluicegate.check_policy(p_queue_id);
+        v_limits := sluicegate.policy_windows(p_queue_id);
     exception
         when query_canceled or serialization_failure or deadlock_detected then
             raise;
         when others then
             state := 'unavailable';
+            verdict := sluicegate.unavailable(sqlstate, sqlerrm);
             return;
     end;
 
@@ -51,7 +54,8 @@ begin
         v_here := array(select x.id from unnest(v_lapsed.ids, v_lapsed.lanes) with ordinality as x(id, lane, ord)
             where x.lane = v_first order by x.ord);
         v_fresh := array(select x.id from unnest(p_ids) with ordinality as x(id, ord) where x.id <> all (v_here) order by x.ord);
-        v_fast := sluicegate.admit_fast(p_queue_id, v_policy.lanes, v_first, cardinality(v_here), cardinality(v_fresh), not p_held);
+        v_fast := sluicegate.admit_fast(v_policy, v_limits.windows, v_limits.shadows, v_first,
+            cardinality(v_here), cardinality(v_fresh), not p_held);
         -- A batch that stopped short of what all lanes hold together is dealt out the exact way.
         if cardinality(v_fast.lanes) > 0 and (v_fast.spare = 0 or p_held) then
             ids := v_here[1:v_fast.takeovers] || v_fresh[1:cardinality(v_fast.lanes) - v_fast.takeovers];
@@ -73,6 +77,7 @@ begin
             raise;
         when others then
             state := 'unavailable';
+            verdict := sluicegate.unavailable(sqlstate, sqlerrm);
     end;
     if state is not null then
         return;
@@ -93,6 +98,7 @@ begin
             ids := '{}';
             lanes := '{}';
             state := 'unavailable';
+            verdict := sluicegate.unavailable(sqlstate, sqlerrm);
     end;
 end
 $$;

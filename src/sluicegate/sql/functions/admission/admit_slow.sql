@@ -20,6 +20,7 @@ begin
     lanes := '{}';
     takeovers := 0;
     perform sluicegate.lock_lanes(p_queue_id);
+    perform sluicegate.check_policy(p_queue_id);
     select p.* into strict v_policy from sluicegate.policy p where p.queue_id = p_queue_id;
     -- The count before the clock: what it no longer sees had ended before the decision instant.
     v_free := v_policy.max_in_flight - sluicegate.flight(p_queue_id);

@@ -74,7 +74,7 @@ begin
         where l.ids is not null;
         v_admitted := sluicegate.admit(v_job.queue_id, array[p_job_id], v_job.lane, false);
         if cardinality(v_admitted.ids) = 0 then
-            v_deferral := case when v_admitted.state <> 'busy' then sluicegate.deferral(v_job.queue_id, v_now, null, v_job.state <> 'claimed') end;
+            v_deferral := case when v_admitted.state <> 'busy' then sluicegate.deferral(v_job.queue_id, v_now, v_admitted.verdict, v_job.state <> 'claimed') end;
             return jsonb_build_object('job_id', p_job_id, 'state', v_job.state, 'deferred', v_deferral)
                 || case
                     when v_deferral is null then jsonb_build_object('status', 'busy', 'message', format(

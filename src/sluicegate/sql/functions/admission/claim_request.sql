@@ -23,6 +23,7 @@ declare
     v_claims json[] := '{}';
     v_count integer := 0;
     v_verdict jsonb;
+    v_locked jsonb;
     v_verdicts jsonb := '{}';
     v_deferred jsonb := '[]';
     v_kept jsonb;
@@ -67,7 +68,11 @@ begin
         order by q.id
     loop
         v_known := v_known + 1;
-        v_verdict := case when v_queue.governed and sluicegate.looks_closed(v_queue.id, v_now) then sluicegate.verdict(v_queue.id) end;
+        v_verdict := case when v_queue.governed then coalesce(v_locked, sluicegate.looks_closed(v_queue.id, v_now)) end;
+        if v_verdict ->> 'fault_code' = '55P03' then
+            -- A table that is locked away is so for every policy: nobody waits for it twice.
+            v_locked := v_verdict;
+        end if;
         if v_verdict ->> 'state' = 'deferred' then
             v_closed := v_closed || v_queue.id;
             v_verdicts := v_verdicts || jsonb_build_object(v_queue.id::text, v_verdict);

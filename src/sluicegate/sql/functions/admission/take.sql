@@ -59,7 +59,7 @@ begin
             busy := busy || v_queue.id;
         elsif cardinality(v_admitted.ids) < cardinality(v_queue.ids) then
             closed := closed || v_queue.id;
-            if v_admitted.state = 'closed' then
+            if v_admitted.verdict is not null and v_admitted.state <> 'ok' then
                 verdicts := verdicts || jsonb_build_object(v_queue.id::text, v_admitted.verdict);
             end if;
         end if;

@@ -8,7 +8,7 @@ language plpgsql stable
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
 set plan_cache_mode = force_generic_plan
-set lock_timeout = '3s'
+set lock_timeout = '1s'
 as $$
 declare
     v_now timestamptz := sluicegate.clock();
@@ -37,14 +37,9 @@ begin
     ) into v_verdict
     from shown s;
     perform sluicegate.check_policy(p_queue_id);
-    if not exists (select from sluicegate.policy p where p.queue_id = p_queue_id) then
-        raise exception using errcode = 'SG006', message = 'The queue is governed, and its policy is missing.';
-    end if;
     return v_verdict;
 exception
     when others then
-        return jsonb_build_object('state', 'deferred', 'reason', 'admission_unavailable', 'next_eligible_at', null, 'exact', false,
-            'fault', sqlerrm, 'gates', '[]'::jsonb, 'all', jsonb_build_array(jsonb_build_object(
-                'gate', 'policy', 'period', null, 'limit', null, 'used', null, 'until', null, 'exact', false)));
+        return sluicegate.unavailable(sqlstate, sqlerrm);
 end
 $$;

@@ -6,6 +6,7 @@ create or replace function sluicegate.clear_admission_policy(
 ) returns jsonb
 language sql security definer
 set search_path = sluicegate, pg_temp
+set lock_timeout = '10s'
 as $$
 select sluicegate.write_policy(
     sluicegate.policy_queue(p_scope, p_queue, p_actor, 'clear_admission_policy', false), null, 'clear', p_reason, p_revision, p_actor)

@@ -58,8 +58,8 @@ begin
         else 0
     end;
     if v_period = 'hour' then
-        v_year := extract(year from sluicegate.clock() at time zone v_tz);
-        select min((x.at at time zone v_tz) - (x.at at time zone 'UTC')) into v_offset
+        v_year := extract(year from sluicegate.clock() at time zone (':' || v_tz));
+        select min((x.at at time zone (':' || v_tz)) - (x.at at time zone 'UTC')) into v_offset
         from (values (make_timestamptz(v_year, 1, 1, 12, 0, 0, 'UTC')), (make_timestamptz(v_year, 7, 1, 12, 0, 0, 'UTC'))) x(at);
         v_origin := (make_timestamp(v_year, 1, 1, 0, 0, 0) + v_start::interval - v_offset) at time zone 'UTC';
     end if;

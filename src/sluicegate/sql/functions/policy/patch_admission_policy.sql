@@ -7,6 +7,7 @@ create or replace function sluicegate.patch_admission_policy(
 ) returns jsonb
 language plpgsql security definer
 set search_path = sluicegate, pg_temp
+set lock_timeout = '10s'
 as $$
 declare
     v_queue_id bigint := sluicegate.policy_queue(p_scope, p_queue, p_actor, 'set_admission_policy', true);
@@ -15,7 +16,8 @@ begin
     if jsonb_typeof(p_patch) is distinct from 'object' then
         perform sluicegate.refuse('SG001', 'policy', 'A policy is a JSON object.', 'Send {"max_in_flight": 4}.');
     end if;
-    perform sluicegate.lock_policy(v_queue_id);
+    perform sluicegate.lock_policy(v_queue_id,
+        not p_patch ? 'limits' or not exists (select from sluicegate.policy p where p.queue_id = v_queue_id));
     v_now := coalesce(sluicegate.policy_document(v_queue_id), '{}') - 'revision';
     return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields(v_now || p_patch), 'set', p_reason, p_revision, p_actor);
 end

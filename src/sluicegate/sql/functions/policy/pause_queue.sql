@@ -7,6 +7,7 @@ create or replace function sluicegate.pause_queue(
 ) returns jsonb
 language plpgsql security definer
 set search_path = sluicegate, pg_temp
+set lock_timeout = '10s'
 as $$
 declare
     v_queue_id bigint := sluicegate.policy_queue(p_scope, p_queue, p_actor, 'set_admission_policy', true);
@@ -15,7 +16,7 @@ begin
     if p_until <= sluicegate.clock() or not isfinite(p_until) then
         perform sluicegate.refuse('SG001', 'paused_until', 'The end of a pause lies in the future.', 'Leave it out to pause until resumed.');
     end if;
-    perform sluicegate.lock_policy(v_queue_id);
+    perform sluicegate.lock_policy(v_queue_id, true);
     v_fields := coalesce(sluicegate.policy_document(v_queue_id), '{}') - 'revision'
         || jsonb_build_object('paused', true, 'paused_reason', p_reason, 'paused_until', p_until);
     return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields(v_fields), 'pause', p_reason, null, p_actor);

@@ -1,15 +1,37 @@
 -- A queue's policy with what is used of it and the verdict, null without a policy; opening while the claims that were in the air before
--- a first policy are awaited. Takes no lock.
+-- a first policy are awaited. Of a policy that cannot be read it says the verdict alone; p_locked is the one on another queue which found a
+-- table locked away, so that nobody waits for it twice. Takes no lock.
 -- grants: none
-create or replace function sluicegate.policy_status(p_queue_id bigint) returns jsonb
-language sql stable
+create or replace function sluicegate.policy_status(p_queue_id bigint, p_locked jsonb default null) returns jsonb
+language plpgsql stable
 set search_path = sluicegate, pg_temp
+set lock_timeout = '1s'
 as $$
-select d.document || jsonb_build_object(
-    'queue', (select q.name from sluicegate.queue q where q.id = p_queue_id),
-    'status', case v.verdict ->> 'state' when 'admitted' then 'admitted' else v.verdict ->> 'reason' end,
-    'verdict', v.verdict - 'gates', 'gates', v.verdict -> 'gates',
-    'opening', p.opening, 'awaited', case when p.opening then sluicegate.awaited_claims(p_queue_id) else '[]'::jsonb end)
-from sluicegate.policy p, (select sluicegate.policy_document(p_queue_id) as document) d, (select sluicegate.verdict(p_queue_id) as verdict) v
-where p.queue_id = p_queue_id
+declare
+    v_queue record;
+    v_verdict jsonb;
+    v_document jsonb;
+begin
+    select q.name, q.governed into v_queue from sluicegate.queue q where q.id = p_queue_id;
+    if not v_queue.governed then
+        return null;
+    end if;
+    v_verdict := coalesce(p_locked, sluicegate.verdict(p_queue_id));
+    if v_verdict ->> 'fault_code' is distinct from '55P03' then
+        begin
+            select d.document || jsonb_build_object('opening', p.opening,
+                'awaited', case when p.opening then sluicegate.awaited_claims(p_queue_id) else '[]'::jsonb end)
+            into v_document
+            from sluicegate.policy p, (select sluicegate.policy_document(p_queue_id) as document) d
+            where p.queue_id = p_queue_id;
+        exception
+            when others then
+                -- What can be told of it is in the verdict.
+                null;
+        end;
+    end if;
+    return coalesce(v_document, '{}') || jsonb_build_object(
+        'queue', v_queue.name, 'status', case v_verdict ->> 'state' when 'admitted' then 'admitted' else v_verdict ->> 'reason' end,
+        'verdict', v_verdict - 'gates', 'gates', v_verdict -> 'gates');
+end
 $$;

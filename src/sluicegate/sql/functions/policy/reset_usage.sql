@@ -6,6 +6,7 @@ create or replace function sluicegate.reset_usage(
 ) returns jsonb
 language plpgsql security definer
 set search_path = sluicegate, pg_temp
+set lock_timeout = '10s'
 as $$
 declare
     v_queue_id bigint := sluicegate.policy_queue(p_scope, p_queue, p_actor, 'reset_usage', false);
@@ -16,7 +17,7 @@ begin
     if p_period is not null and p_period not in ('hour', 'day', 'week', 'month') then
         perform sluicegate.refuse('SG001', 'period', format('%L is not a period.', left(p_period, 40)), 'Use hour, day, week or month.');
     end if;
-    perform sluicegate.lock_policy(v_queue_id);
+    perform sluicegate.lock_policy(v_queue_id, true);
     v_before := sluicegate.policy_status(v_queue_id);
     if v_before is null then
         perform sluicegate.refuse('SG002', 'queue', format('Queue %s has no policy.', p_queue), 'There is nothing to reset.');

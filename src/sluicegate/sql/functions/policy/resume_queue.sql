@@ -6,12 +6,13 @@ create or replace function sluicegate.resume_queue(
 ) returns jsonb
 language plpgsql security definer
 set search_path = sluicegate, pg_temp
+set lock_timeout = '10s'
 as $$
 declare
     v_queue_id bigint := sluicegate.policy_queue(p_scope, p_queue, p_actor, 'set_admission_policy', false);
     v_fields jsonb;
 begin
-    perform sluicegate.lock_policy(v_queue_id);
+    perform sluicegate.lock_policy(v_queue_id, true);
     v_fields := sluicegate.policy_document(v_queue_id) - 'revision';
     if not coalesce((v_fields ->> 'paused')::boolean, false) then
         perform sluicegate.refuse('SG003', 'paused', format('Queue %s is not paused.', p_queue), 'There is nothing to resume.');

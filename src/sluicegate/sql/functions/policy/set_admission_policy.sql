@@ -9,6 +9,7 @@ create or replace function sluicegate.set_admission_policy(
 ) returns jsonb
 language plpgsql security definer
 set search_path = sluicegate, pg_temp
+set lock_timeout = '10s'
 as $$
 declare
     v_queue_id bigint;

@@ -14,6 +14,7 @@ declare
     v_old bigint[];
     v_new bigint[];
     v_lanes smallint;
+    v_made smallint;
     v_now timestamptz;
     v_opening boolean;
 begin
@@ -21,14 +22,22 @@ begin
     v_now := sluicegate.clock();
     v_before := sluicegate.policy_document(p_queue_id);
     v_verdict := case when v_before is not null then sluicegate.verdict(p_queue_id) end;
-    if v_before is null and p_fields is null then
+    if p_fields is null and not (select q.governed from sluicegate.queue q where q.id = p_queue_id) then
         perform sluicegate.refuse('SG002', 'queue', 'The queue has no policy.', 'There is nothing to take away.');
     end if;
     if p_revision is not null and p_revision <> coalesce((v_before ->> 'revision')::bigint, 0) then
         perform sluicegate.refuse('SG003', 'revision', format('The policy is at revision %s, not %s: someone else has changed it.',
             coalesce((v_before ->> 'revision')::bigint, 0), p_revision), 'Read it again and repeat the change.');
     end if;
-    v_old := array(select l.window_id from sluicegate.policy_limit l where l.queue_id = p_queue_id);
+    v_old := array(
+        select l.window_id from sluicegate.policy_limit l
+        -- What a lane that went missing was charged stands in the attempts alone.
+        where l.queue_id = p_queue_id and not exists (
+            select from sluicegate.policy p cross join generate_series(0, p.made - 1) n
+            where p.queue_id = p_queue_id and not exists (
+                select from sluicegate.lane a where a.queue_id = p_queue_id and a.lane = n
+            )
+        ));
 
     if p_fields is null then
         delete from sluicegate.policy_limit l where l.queue_id = p_queue_id;
@@ -63,11 +72,11 @@ begin
             select (e ->> 'max_claims')::integer from jsonb_array_elements(p_fields -> 'limits') e where e ->> 'mode' = 'enforce'
         ) s
     )))::smallint);
+    v_made := greatest(v_lanes, (select max(l.lane) + 1 from sluicegate.lane l where l.queue_id = p_queue_id),
+        (select p.made from sluicegate.policy p where p.queue_id = p_queue_id));
     insert into sluicegate.policy as p (queue_id, max_in_flight, in_flight_mode, paused, paused_reason, paused_until, lanes, made, made_by, created_at, updated_at)
     values (p_queue_id, (p_fields ->> 'max_in_flight')::integer, p_fields ->> 'in_flight_mode', (p_fields ->> 'paused')::boolean,
-        p_fields ->> 'paused_reason', (p_fields ->> 'paused_until')::timestamptz, v_lanes,
-        greatest(v_lanes, (select max(l.lane) + 1 from sluicegate.lane l where l.queue_id = p_queue_id)), pg_current_xact_id(),
-        v_now, v_now)
+        p_fields ->> 'paused_reason', (p_fields ->> 'paused_until')::timestamptz, v_lanes, v_made, pg_current_xact_id(), v_now, v_now)
     on conflict (queue_id) do update
     set max_in_flight = excluded.max_in_flight, in_flight_mode = excluded.in_flight_mode, paused = excluded.paused,
         paused_reason = excluded.paused_reason, paused_until = excluded.paused_until, lanes = excluded.lanes,
@@ -75,7 +84,7 @@ begin
     returning p.opening into v_opening;
     update sluicegate.queue q set governed = true where q.id = p_queue_id and not q.governed;
     insert into sluicegate.lane (queue_id, lane, live, is_open, windows, shares, used, forgiven, starts, ends)
-    select p_queue_id, n, false, false, '{}', '{}', '{}', '{}', '{}', '{}' from generate_series(0, v_lanes - 1) n
+    select p_queue_id, n, false, false, '{}', '{}', '{}', '{}', '{}', '{}' from generate_series(0, v_made - 1) n
     where not exists (select from sluicegate.lane l where l.queue_id = p_queue_id and l.lane = n);
     perform sluicegate.settle(p_queue_id, v_now);
     if not v_opening then

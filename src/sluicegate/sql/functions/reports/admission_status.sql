@@ -7,6 +7,10 @@ as $$
 declare
     v_scope_id bigint := sluicegate.scope_id(p_scope);
     v_now timestamptz := sluicegate.clock();
+    v_queue record;
+    v_status jsonb;
+    v_locked jsonb;
+    v_queues jsonb := '[]';
 begin
     if p_queue is not null and not exists (
         select from sluicegate.queue q where q.scope_id = v_scope_id and q.name = p_queue
@@ -14,12 +18,20 @@ begin
         perform sluicegate.refuse('SG002', 'queue', format('There is no queue %L in this scope.', left(p_queue, 140)),
             'The first enqueue or policy creates a queue.');
     end if;
-    return jsonb_build_object('server_time', v_now, 'queues', (
-        select coalesce(jsonb_agg(
-            coalesce(sluicegate.policy_status(q.id), jsonb_build_object('queue', q.name, 'status',
-                case when q.governed then 'admission_unavailable' else 'ungoverned' end))
-            || jsonb_build_object('pending', c.pending, 'pending_exact', c.exact) order by q.name), '[]')
+    for v_queue in
+        select q.id, q.name, c.pending, c.exact
         from sluicegate.queue q cross join lateral sluicegate.pending_count(q.id, v_now) c
-        where q.scope_id = v_scope_id and (q.name = p_queue or (p_queue is null and q.governed))));
+        where q.scope_id = v_scope_id and (q.name = p_queue or (p_queue is null and q.governed))
+        order by q.name
+    loop
+        v_status := coalesce(sluicegate.policy_status(v_queue.id, v_locked),
+            jsonb_build_object('queue', v_queue.name, 'status', 'ungoverned'));
+        if v_status -> 'verdict' ->> 'fault_code' = '55P03' then
+            v_locked := v_status -> 'verdict' || '{"gates": []}';
+        end if;
+        v_queues := v_queues
+            || jsonb_build_array(v_status || jsonb_build_object('pending', v_queue.pending, 'pending_exact', v_queue.exact));
+    end loop;
+    return jsonb_build_object('server_time', v_now, 'queues', v_queues);
 end
 $$;

@@ -35,18 +35,6 @@ begin
             ) r
         ),
         'shadow', sluicegate.shadow_report(v_queue.id, v_now),
-        'windows', (
-            select coalesce(jsonb_agg(jsonb_build_object('period', b.period, 'tz', b.tz, 'starts', c.starts, 'ends', c.ends,
-                'charged', c.charged, 'forgiven', c.forgiven) order by c.starts desc, b.id), '[]')
-            from sluicegate.budget_window b
-            left join sluicegate.policy_limit l on l.queue_id = v_queue.id and l.window_id = b.id
-            -- The current window stands among the gates, unless its limit is gone.
-            cross join lateral (
-                select w.* from sluicegate.window_charges(v_queue.id, b.id, 31) w
-                where w.ends <= v_now or l.window_id is null
-                order by w.starts desc limit 30
-            ) c
-            where b.queue_id = v_queue.id
-        ));
+        'windows', sluicegate.past_windows(v_queue.id, v_now));
 end
 $$;

@@ -7,7 +7,8 @@ language plpgsql stable
 set search_path = sluicegate, pg_temp
 as $$
 declare
-    v_guess timestamptz := p_local at time zone p_tz;
+    v_tz text := ':' || p_tz;
+    v_guess timestamptz := p_local at time zone v_tz;
     v_before timestamptz;
     v_found timestamptz;
     v_low timestamptz;
@@ -16,16 +17,16 @@ declare
 begin
     -- Far from any change of offset the guess is the only answer.
     v_before := v_guess - interval '26 hours';
-    if (v_before at time zone p_tz) = p_local - interval '26 hours'
-        and ((v_guess + interval '26 hours') at time zone p_tz) = p_local + interval '26 hours'
+    if (v_before at time zone v_tz) = p_local - interval '26 hours'
+        and ((v_guess + interval '26 hours') at time zone v_tz) = p_local + interval '26 hours'
     then
         return v_guess;
     end if;
     -- Each offset in force nearby gives an instant at which the clock may show this time.
-    select min(c.at) filter (where (c.at at time zone p_tz) = p_local), min(c.at), max(c.at)
+    select min(c.at) filter (where (c.at at time zone v_tz) = p_local), min(c.at), max(c.at)
     into v_found, v_low, v_high
     from (
-        select (p_local - ((s.at at time zone p_tz) - (s.at at time zone 'UTC'))) at time zone 'UTC' as at
+        select (p_local - ((s.at at time zone v_tz) - (s.at at time zone 'UTC'))) at time zone 'UTC' as at
         from (
             select v_guess + make_interval(hours => h) as at from generate_series(-26, 26) as h
         ) s
@@ -36,7 +37,7 @@ begin
     -- A gap: offsets change at whole seconds, so look for the second at which the clock jumps past it.
     while v_high - v_low > interval '1 second' loop
         v_mid := date_trunc('second', v_low + (v_high - v_low) / 2);
-        if (v_mid at time zone p_tz) >= p_local then
+        if (v_mid at time zone v_tz) >= p_local then
             v_high := v_mid;
         else
             v_low := v_mid;

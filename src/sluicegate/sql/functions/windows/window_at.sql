@@ -11,6 +11,8 @@ set search_path = sluicegate, pg_temp
 as $$
 declare
     v_step interval := case p_period when 'day' then interval '1 day' when 'week' then interval '1 week' else interval '1 month' end;
+    -- The colon: by its file, never as an abbreviation. Plain CET would be one hour east of UTC all the year round.
+    v_tz text := ':' || p_tz;
     v_unit timestamp;
 begin
     if p_period = 'hour' then
@@ -19,7 +21,7 @@ begin
         return;
     end if;
     -- All arithmetic is on local time without zone, then converted: an hour subtracted from an instant is not one on the wall.
-    v_unit := date_trunc(p_period, (p_at at time zone p_tz) - p_start) + v_step;
+    v_unit := date_trunc(p_period, (p_at at time zone v_tz) - p_start) + v_step;
     starts := sluicegate.local_instant(v_unit + p_start, p_tz);
     while starts > p_at loop
         ends := starts;
