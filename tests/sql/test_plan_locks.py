@@ -31,7 +31,7 @@ TAKEN = {"AccessShareLock", "RowShareLock", "RowExclusiveLock"}
 # A transaction holds its own number, and those of its parts: only who meets its row waits for that.
 OWN = {"transactionid": {"ExclusiveLock"}, "virtualxid": {"ExclusiveLock"}}
 # Where a queue is found, and read alone.
-FOUND = {"owner": READ, "endpoint": READ, "queue": READ, "ready_cursor": READ}
+FOUND = {"owner": READ, "endpoint": READ, "queue": READ, "ready_cursor": READ, "lapse_hint": READ}
 WRITTEN = READ | {"RowExclusiveLock"}
 MAY = {**OWN, **FOUND, "job": TAKEN, "attempt": WRITTEN, "attempt_end": WRITTEN, "attempt_id_seq": WRITTEN}
 

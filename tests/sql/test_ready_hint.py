@@ -14,7 +14,7 @@ AGED = ("ready", "ready_from", "ready_below", "insert_jobs", "enqueue", "candida
 @pytest.fixture(autouse=True)
 def hints_last(sql: Sql) -> None:
     """Hints live for an hour instead of a second, so that no test depends on its speed."""
-    for function in ("ready", "ready_from", "ready_below", "insert_jobs", "enqueue"):
+    for function in AGED:
         sql.replace(function, ("interval '1 second'", "interval '1 hour'"))
 
 
@@ -151,7 +151,7 @@ def test_a_job_whose_enqueue_was_still_open_is_found_when_the_hint_is_old(sql: S
 
 
 def test_a_shipped_hint_lives_for_a_second_at_most(sql: Sql) -> None:
-    for function in ("ready", "ready_from", "ready_below", "insert_jobs", "enqueue"):
+    for function in AGED:
         sql.restore(function)
     jobs = sql.enqueue_many([{"queue": "q"}] * 3)
     plant(sql, jobs[2], looked_at="clock_timestamp() - interval '1 second'")
@@ -179,15 +179,13 @@ def test_a_lapsed_job_before_the_hint_of_the_leases_is_not_called_empty_and_is_f
 ) -> None:
     job, later = sql.enqueue_many([{"queue": "q"}] * 2)
     claims = sql.take(n=2)
-    sql.do(
-        "insert into sluicegate.ready_cursor select id, 'lapsed', 0, clock_timestamp(), 0, clock_timestamp() from sluicegate.queue"
-    )
+    sql.do("insert into sluicegate.lapse_hint select id, clock_timestamp(), clock_timestamp() from sluicegate.queue")
     sql.lapse(job)
     response = sql.claim()
     assert (response["claims"], response["empty"]) == ([], False)
     sql.do("update sluicegate.job set lease_expires_at = clock_timestamp() where id = %s", later)
     assert taken(sql, n=5) == [later], "what lapses after the hint is seen at once"
-    sql.do("update sluicegate.ready_cursor set looked_at = clock_timestamp() - interval '61 minutes'")
+    sql.do("update sluicegate.lapse_hint set looked_at = clock_timestamp() - interval '61 minutes'")
     assert taken(sql) == [job]
     assert sql.complete(claims[0])["status"] == "conflict"
     check_ledger(sql)

@@ -32,6 +32,7 @@ _TABLES = (
     "late_call",
     "request",
     "ready_cursor",
+    "lapse_hint",
     "policy",
     "policy_limit",
     "budget_window",

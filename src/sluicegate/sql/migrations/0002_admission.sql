@@ -134,3 +134,11 @@ create table sluicegate.policy_audit (
     reason text
 );
 create index policy_audit_queue on sluicegate.policy_audit (queue_id, at desc);
+
+-- Where the first lease of a queue stood when last looked for: a hint like those of ready_cursor, which held it as class lapsed before.
+create table sluicegate.lapse_hint (
+    queue_id bigint primary key,
+    first_at timestamptz not null,
+    looked_at timestamptz not null
+) with (fillfactor = 40, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
+delete from sluicegate.ready_cursor where class = 'lapsed';

@@ -29,9 +29,9 @@ begin
                 from sluicegate.job j
                 where j.queue_id = v_queue and j.state = 'claimed' and j.lease_expires_at <= p_now
                     and j.lease_expires_at >= coalesce((
-                        select c.run_at from sluicegate.ready_cursor c
-                        where c.queue_id = v_queue and c.class = 'lapsed'
-                            and c.looked_at between clock_timestamp() - interval '1 second' and clock_timestamp()
+                        select h.first_at from sluicegate.lapse_hint h
+                        where h.queue_id = v_queue
+                            and h.looked_at between clock_timestamp() - interval '1 second' and clock_timestamp()
                     ), '-infinity')
                     and j.id <> all (v_ids)
                 order by j.lease_expires_at

@@ -1,6 +1,5 @@
 -- Notes, as ready_looked does, where the first visible claim of a queue stands among its leases: no claim can lapse before
--- it, but for one whose transaction is still open or whose lease is being shortened. Kept beside the other hints, as class
--- lapsed. Never waits.
+-- it, but for one whose transaction is still open or whose lease is being shortened. Never waits.
 -- grants: none
 create or replace function sluicegate.lapsed_looked(p_queue_id bigint, p_now timestamptz) returns void
 language plpgsql
@@ -13,11 +12,11 @@ as $$
 declare
     v_first timestamptz;
 begin
-    if not pg_try_advisory_xact_lock(sluicegate.request_key(p_queue_id, 'ready_cursor lapsed'))
+    if not pg_try_advisory_xact_lock(sluicegate.request_key(p_queue_id, 'lapse_hint'))
         or exists (
-            select from sluicegate.ready_cursor c
-            where c.queue_id = p_queue_id and c.class = 'lapsed'
-                and c.looked_at between clock_timestamp() - interval '500 ms' and clock_timestamp()
+            select from sluicegate.lapse_hint h
+            where h.queue_id = p_queue_id
+                and h.looked_at between clock_timestamp() - interval '500 ms' and clock_timestamp()
         )
     then
         return;
@@ -27,8 +26,8 @@ begin
     where j.queue_id = p_queue_id and j.state = 'claimed'
     order by j.lease_expires_at
     limit 1;
-    insert into sluicegate.ready_cursor as c (queue_id, class, priority, run_at, id, looked_at)
-    values (p_queue_id, 'lapsed', 0, least(coalesce(v_first, p_now), p_now), 0, clock_timestamp())
-    on conflict (queue_id, class) do update set run_at = excluded.run_at, looked_at = excluded.looked_at;
+    insert into sluicegate.lapse_hint as h (queue_id, first_at, looked_at)
+    values (p_queue_id, least(coalesce(v_first, p_now), p_now), clock_timestamp())
+    on conflict (queue_id) do update set first_at = excluded.first_at, looked_at = excluded.looked_at;
 end
 $$;

@@ -44,7 +44,7 @@ begin
         from sluicegate.queue q
         where q.scope_id = v_scope_id and q.name = p_queue and not exists (
             select from sluicegate.ready_cursor c
-            where c.queue_id = q.id and c.class <> 'lapsed' and c.looked_at > clock_timestamp() - interval '1 second'
+            where c.queue_id = q.id and c.looked_at > clock_timestamp() - interval '1 second'
         );
     end if;
     if v_queue_id is not null then
