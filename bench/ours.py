@@ -94,7 +94,8 @@ class Claims(Work):
 def completed(answer: Answer) -> list[dict[str, Any]]:
     """The finishes of everything that was claimed. Raises RanDry when the queue is empty."""
     response = answer["responses"][0]
-    if response["empty"]:
+    # An answer that is deferred is empty too: at a full cap, a client waits for its peers' finishes.
+    if response["empty"] and not response["deferred"]:
         raise RanDry
     return [
         {"job_id": claim["job"]["id"], "lease_token": claim["lease_token"], "outcome": "completed"}

@@ -48,12 +48,16 @@ begin
         cross join lateral (select * from sluicegate.job j where j.id = i.id offset 0) j
         where j.state = 'claimed';
         -- Takeovers of one lane at a time are free in it; others take a place like fresh jobs, or wait for the exact way.
-        v_first := coalesce(
-            (select l from unnest(v_lapsed.lanes) with ordinality as x(l, ord) where l < v_policy.lanes order by ord limit 1),
-            p_lane % v_policy.lanes, floor(random() * v_policy.lanes)::smallint);
-        v_here := array(select x.id from unnest(v_lapsed.ids, v_lapsed.lanes) with ordinality as x(id, lane, ord)
-            where x.lane = v_first order by x.ord);
-        v_fresh := array(select x.id from unnest(p_ids) with ordinality as x(id, ord) where x.id <> all (v_here) order by x.ord);
+        v_first := coalesce(p_lane % v_policy.lanes, floor(random() * v_policy.lanes)::smallint);
+        v_here := '{}';
+        v_fresh := p_ids;
+        if cardinality(v_lapsed.ids) > 0 then
+            v_first := coalesce(
+                (select l from unnest(v_lapsed.lanes) with ordinality as x(l, ord) where l < v_policy.lanes order by ord limit 1), v_first);
+            v_here := array(select x.id from unnest(v_lapsed.ids, v_lapsed.lanes) with ordinality as x(id, lane, ord)
+                where x.lane = v_first order by x.ord);
+            v_fresh := array(select x.id from unnest(p_ids) with ordinality as x(id, ord) where x.id <> all (v_here) order by x.ord);
+        end if;
         v_fast := sluicegate.admit_fast(v_policy, v_limits.windows, v_limits.shadows, v_first,
             cardinality(v_here), cardinality(v_fresh), not p_held);
         -- A batch that stopped short of what all lanes hold together is dealt out the exact way.

@@ -54,7 +54,7 @@ begin
             end if;
             v_response := sluicegate.claim_request(v_request, p_worker, v_freed, v_held);
             -- Claims on governed queues hold lanes until the commit: the next request waits for none.
-            v_held := v_held or exists (
+            v_held := v_held or v_ord < jsonb_array_length(p_requests) and exists (
                 select from json_array_elements(v_response -> 'claims') c where c ->> 'admission' is not null);
         exception
             -- Also a statement_timeout: what was finished above stands.

@@ -65,7 +65,7 @@ begin
     v_new := array(select l.window_id from sluicegate.policy_limit l where l.queue_id = p_queue_id);
 
     -- As many lanes as the smallest limit can fill with a few claims each, 1 where it is small (decision 0007).
-    v_lanes := coalesce((p_fields ->> 'lanes')::smallint, greatest(1, least(32, (
+    v_lanes := coalesce((p_fields ->> 'lanes')::smallint, greatest(1, least(16, (
         select min(n) / 32 from (
             select (p_fields ->> 'max_in_flight')::integer as n where p_fields ->> 'in_flight_mode' = 'enforce'
             union all
