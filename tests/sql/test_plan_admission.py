@@ -120,19 +120,23 @@ def test_claims_under_an_old_snapshot_read_no_more_than_at_first(
     load(quiet, "pinned", claims_made + 1_000)
     quiet.do("analyze sluicegate.job")
     govern(quiet, "pinned", *AMPLE, max_in_flight=10_000)
-    base = reads(quiet.connection, CLAIM, request("pinned"))
     pin = another()
     pin.do("begin isolation level repeatable read")
     assert pin.one("select count(*) from sluicegate.lane") > 0
-    held: list[Json] = []
-    made = 0
-    while made < claims_made:
-        held = quiet.claim("pinned", n=batch, finished=[completed(claim) for claim in held])["claims"]
-        assert held
-        made += len(held)
-    quiet.call("claim", requests=[], finished=[completed(claim) for claim in held])
-    quiet.do("update sluicegate.ready_cursor set looked_at = '-infinity'")
-    held = quiet.claim("pinned", n=1)["claims"]
-    assert held
-    seen = reads(quiet.connection, CLAIM, request("pinned"))
-    assert seen.within(base), f"{seen}, and before {base}"
+
+    def after(number: int) -> Reads:
+        """What a claim reads once that many more jobs have been claimed and finished."""
+        held: list[Json] = []
+        made = 0
+        while made < number:
+            held = quiet.claim("pinned", n=batch, finished=[completed(claim) for claim in held])["claims"]
+            assert held
+            made += len(held)
+        quiet.call("claim", requests=[], finished=[completed(claim) for claim in held])
+        quiet.do("update sluicegate.ready_cursor set looked_at = '-infinity'")
+        assert quiet.complete(quiet.take_one("pinned"))["status"] == "ok"
+        return reads(quiet.connection, CLAIM, request("pinned"))
+
+    base = after(batch)
+    seen = after(claims_made)
+    assert seen.within(base), f"{seen}, and at first {base}"
