@@ -336,8 +336,8 @@ class Client(AsyncBudgets):
         return await self._ops.server_time()
 
     async def reap(self, *, limit: int = 1000) -> Reaped:
-        """End up to ``limit`` claims whose lease has lapsed. Claims do not need it; it keeps the figures honest."""
-        return await self._ops.reap(limit)
+        """End up to ``limit`` claims of this scope whose lease has lapsed. Claims do not need it; it keeps the figures honest."""
+        return await self._ops.reap(limit, scope=self.scope)
 
     async def prune(
         self, *, job_days: int = 30, keep_jobs: int = 500_000, attempt_days: int = 45, limit: int = 10_000

@@ -212,8 +212,8 @@ class AsyncOps(AsyncBudgetOps):
     async def server_time(self) -> datetime:
         return answers.server_time(await self._ask(self._store.clock))
 
-    async def reap(self, limit: int = 1000) -> Reaped:
-        arguments = requests.reap(limit)
+    async def reap(self, limit: int = 1000, *, scope: str) -> Reaped:
+        arguments = requests.reap(limit, scope=scope)
         return answers.reaped(await self._ask(lambda: self._store.reap(arguments)))
 
     async def prune(

@@ -186,8 +186,8 @@ def cancel(job_id: int, *, reason: str | None, scope: str) -> Arguments:
     return {**retry(job_id, scope=scope), "reason": _last_words(reason, "reason", MAX_ERROR_BYTES)}
 
 
-def reap(limit: int) -> Arguments:
-    return {"limit": validate.whole(limit, "limit", 1, 100_000)}
+def reap(limit: int, *, scope: str) -> Arguments:
+    return {"limit": validate.whole(limit, "limit", 1, 100_000), "scope": validate.scope(scope)}
 
 
 def prune(job_days: int, keep_jobs: int, attempt_days: int, limit: int) -> Arguments:

@@ -211,8 +211,8 @@ class SyncOps(SyncBudgetOps):
     def server_time(self) -> datetime:
         return answers.server_time(self._ask(self._store.clock))
 
-    def reap(self, limit: int = 1000) -> Reaped:
-        arguments = requests.reap(limit)
+    def reap(self, limit: int = 1000, *, scope: str) -> Reaped:
+        arguments = requests.reap(limit, scope=scope)
         return answers.reaped(self._ask(lambda: self._store.reap(arguments)))
 
     def prune(

@@ -68,7 +68,7 @@ HEARTBEAT = _call(
 HEARTBEAT_MANY = _call("heartbeat_many", items="jsonb", scope="text")
 RETRY = _call("retry", job_id="bigint", scope="text")
 CANCEL = _call("cancel", job_id="bigint", reason="text", scope="text")
-REAP = _call("reap", limit="integer")
+REAP = _call("reap", limit="integer", scope="text")
 PRUNE = _call("prune", job_days="integer", keep_jobs="bigint", attempt_days="integer", limit="integer")
 LIST_JOBS = _call(
     "list_jobs", queue="text", state="text", kind="text", limit="integer", before_id="bigint", scope="text"

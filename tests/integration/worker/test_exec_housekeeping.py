@@ -47,6 +47,29 @@ async def test_lapsed_claims_at_their_cap_become_dead_letters(client: Client, db
     assert (await client.get_job(job_id)).attempts[0].outcome == "reaped"
 
 
+async def test_a_worker_leaves_the_claims_of_other_scopes_to_theirs(
+    dsn: str, client: Client, db: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "REAP_SECONDS", 0.02)
+    await db.execute("insert into sluicegate.endpoint (owner_id, slug) select id, 'other' from sluicegate.owner")
+    async with Client(dsn, scope="endpoint:other") as other:
+        theirs = await lapsed(other, db)
+        ours = await lapsed(client, db)
+        stop = StopRequest()
+        run = asyncio.create_task(run_exec(client, QUEUE, ["true"], stop=stop))
+
+        async def dead() -> bool:
+            return (await client.get_job(ours)).job.dead_letter
+
+        await eventually_async(dead, "a dead letter")
+        # Whoever reaps all of them would have taken both in the one call.
+        assert (await other.get_job(theirs)).job.state == "claimed"
+        stop.ask()
+        await run
+        assert (await client.reap()).dead_lettered == 0
+        assert (await other.reap()).dead_lettered == 1
+
+
 async def test_what_retention_lets_go_is_pruned_by_a_worker(
     worker_dsn: str, client: Client, db: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
