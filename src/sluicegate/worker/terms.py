@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from sluicegate.errors import InvalidArgument
 from sluicegate.ops import validate
+from sluicegate.ops.requests import MAX_LEASE_SECONDS
 
 MAX_CONCURRENCY = 1000
-MAX_LEASE_SECONDS = 86_400
 MAX_SECONDS = 31_536_000
 
 

@@ -16,7 +16,7 @@ begin
                     or e ->> 'job_id' !~ '^[0-9]{1,19}$' or (e ->> 'job_id')::numeric > 9223372036854775807 then 'job_id'
                 when jsonb_typeof(e -> 'lease_token') is distinct from 'string' then 'lease_token'
                 when coalesce(e ->> 'outcome', '') not in ('completed', 'failed', 'released') then 'outcome'
-                when octet_length(e ->> 'result') > 200 and (octet_length(e ->> 'result') > 1048576
+                when octet_length(e ->> 'result') > 200 and (octet_length((e -> 'result')::text) > 1048576
                     or jsonb_path_exists(e -> 'result', 'strict $.**{100} ? (@.type() == "object" || @.type() == "array")'))
                     then 'result'
                 when jsonb_typeof(e -> 'error') not in ('string', 'null') or octet_length(e ->> 'error') > 65536 then 'error'

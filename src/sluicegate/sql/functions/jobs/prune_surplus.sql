@@ -23,7 +23,7 @@ begin
             cross join lateral (
                 select from sluicegate.job j where j.queue_id = q and j.state in ('done', 'failed', 'cancelled')
             ) e
-            limit p_keep + p_limit - v_gone
+            limit least(p_keep, 9000000000000000000) + p_limit - v_gone
         ) n;
         continue when v_over <= 0;
         with surplus as materialized (

@@ -9,5 +9,5 @@ set search_path = sluicegate, pg_temp
 set lock_timeout = '10s'
 as $$
 select sluicegate.write_policy(
-    sluicegate.policy_queue(p_scope, p_queue, p_actor, 'clear_admission_policy', false), null, 'clear', p_reason, p_revision, p_actor)
+    sluicegate.policy_queue(p_scope, p_queue, p_actor, 'clear_admission_policy', false, p_reason), null, 'clear', p_reason, p_revision, p_actor)
 $$;

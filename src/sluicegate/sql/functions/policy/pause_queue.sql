@@ -10,7 +10,7 @@ set search_path = sluicegate, pg_temp
 set lock_timeout = '10s'
 as $$
 declare
-    v_queue_id bigint := sluicegate.policy_queue(p_scope, p_queue, p_actor, 'set_admission_policy', true);
+    v_queue_id bigint := sluicegate.policy_queue(p_scope, p_queue, p_actor, 'set_admission_policy', true, p_reason);
     v_fields jsonb;
 begin
     if p_until <= sluicegate.clock() or not isfinite(p_until) then

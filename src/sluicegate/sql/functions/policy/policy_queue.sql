@@ -2,7 +2,7 @@
 -- reaches its own queues only: a scope or queue of others is not found, in the words of what does not exist. Raises SG001,
 -- SG002, SG005.
 -- grants: none
-create or replace function sluicegate.policy_queue(p_scope text, p_queue text, p_actor text, p_verb text, p_create boolean)
+create or replace function sluicegate.policy_queue(p_scope text, p_queue text, p_actor text, p_verb text, p_create boolean, p_reason text)
 returns bigint
 language plpgsql
 set search_path = sluicegate, pg_temp
@@ -28,6 +28,9 @@ begin
         end;
     end if;
     perform sluicegate.check_queue_name(p_queue);
+    if octet_length(p_reason) > 1024 then
+        perform sluicegate.refuse('SG001', 'reason', 'The reason is over 1,024 bytes long.', 'Shorten it.');
+    end if;
     select q.id into v_queue_id from sluicegate.queue q where q.scope_id = v_scope_id and q.name = p_queue;
     if v_scope_id is null or (v_queue_id is null and not p_create) or (p_actor is not null and not exists (
         select from sluicegate.endpoint_grant g

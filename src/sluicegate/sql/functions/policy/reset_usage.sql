@@ -9,7 +9,7 @@ set search_path = sluicegate, pg_temp
 set lock_timeout = '10s'
 as $$
 declare
-    v_queue_id bigint := sluicegate.policy_queue(p_scope, p_queue, p_actor, 'reset_usage', false);
+    v_queue_id bigint := sluicegate.policy_queue(p_scope, p_queue, p_actor, 'reset_usage', false, p_reason);
     v_before jsonb;
     v_now timestamptz;
     v_forgiven bigint;

@@ -9,7 +9,7 @@ set search_path = sluicegate, pg_temp
 set lock_timeout = '10s'
 as $$
 declare
-    v_queue_id bigint := sluicegate.policy_queue(p_scope, p_queue, p_actor, 'set_admission_policy', false);
+    v_queue_id bigint := sluicegate.policy_queue(p_scope, p_queue, p_actor, 'set_admission_policy', false, p_reason);
     v_fields jsonb;
 begin
     perform sluicegate.lock_policy(v_queue_id, true);
