@@ -24,9 +24,10 @@ class AsyncBudgets(ABC):
 
     A policy is the API's JSON object: ``{"max_in_flight": 4, "limits": [{"max_claims_per_window": 100, "window":
     {"period": "day", "tz": "Europe/Berlin", "start": "00:00"}}]}``; a week's window also has a ``weekday``, a month's
-    a ``day``. Changes hold from the next claim on, and are audited with their ``reason`` (up to 1,024 bytes). A
-    ``revision`` makes a change raise Conflict if the policy is no longer at it. They are not repeated when their
-    connection is lost: raises Unavailable with ``outcome_unknown``, and ``budget`` tells what holds.
+    a ``day``; without a ``tz`` it is counted in the owner's zone, else in UTC. Changes hold from the next claim on, and
+    are audited with their ``reason`` (up to 1,024 bytes). A ``revision`` makes a change raise Conflict if the policy is
+    no longer at it. They are not repeated when their connection is lost: raises Unavailable with ``outcome_unknown``,
+    and ``budget`` tells what holds.
     """
 
     @property

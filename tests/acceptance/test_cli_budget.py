@@ -1,10 +1,12 @@
 """``queue budget …``, ``admission``, ``explain``, ``next``, and what ``claim`` says of a closed queue."""
 
+import shlex
 from datetime import datetime
 
 import psycopg
 import pytest
 
+from sluicegate import SyncClient
 from tests.acceptance.conftest import Cli
 
 
@@ -166,6 +168,41 @@ def test_the_command_that_explain_names_admits_the_job(cli: Cli) -> None:
     assert command[0] == "sluicegate"
     cli(*command[1:])
     assert cli("claim", "--job", str(second), "--json").json["job"]["id"] == second
+
+
+def test_outside_the_default_scope_the_command_names_the_owner_and_works_as_it_stands(cli: Cli, dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as db:
+        db.execute("insert into sluicegate.owner (kind, slug) values ('team', 'acme')")
+    scope = ("--scope", "team:acme")
+    first, second = (cli("enqueue", "it's", "1", *scope, "--json").json["id"] for _ in range(2))
+    cli("queue", "budget", "set", "it's", "--per-day", "1", "--max-in-flight", "1", "--team", "acme")
+    cli("claim", "--job", str(first), *scope)
+    cli("queue", "budget", "pause", "it's", "--team", "acme")
+    command = cli("explain", str(second), *scope, "--json").json["command"]
+    assert command.count("--team acme") == 2
+    assert f"  now       {command}\n" in cli("explain", str(second), *scope).out
+    for one in command.split(" && "):
+        cli(*shlex.split(one)[1:])
+    assert cli("claim", "--job", str(second), *scope, "--json").json["job"]["id"] == second
+
+
+def test_windows_are_counted_in_the_zone_of_the_owner_unless_another_is_named(cli: Cli, dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as db:
+        db.execute("update sluicegate.owner set tz = 'Asia/Tokyo' where slug = 'local'")
+    assert "at most 5 a day from 00:00 Asia/Tokyo." in cli("queue", "budget", "set", "a", "--per-day", "5").out
+    told = cli("queue", "budget", "set", "b", "--per-day", "5", "--tz", "Europe/Berlin").out
+    assert "at most 5 a day from 00:00 Europe/Berlin." in told
+    assert "at most 2 an hour from minute 00 Europe/Berlin" in cli("queue", "budget", "set", "b", "--per-hour", "2").out
+
+
+def test_two_limits_of_one_period_are_not_made_one_by_accident(cli: Cli, dsn: str) -> None:
+    limits = [{"max_claims_per_window": 5, "window": {"period": "day", "tz": tz}} for tz in ("UTC", "Asia/Tokyo")]
+    with SyncClient(dsn) as client:
+        client.set_policy("reviews", {"limits": limits})
+    error = cli("queue", "budget", "set", "reviews", "--per-day", "9", "--json", status=2).error
+    assert (error["field"], "2 limits a day" in error["message"]) == ("limits", True)
+    assert len(cli("queue", "budget", "set", "reviews", "--per-hour", "9", "--json").json["limits"]) == 3
+    assert len(cli("queue", "budget", "set", "reviews", "--per-day", "none", "--json").json["limits"]) == 1
 
 
 def test_show_says_what_is_left_and_what_waits(cli: Cli) -> None:

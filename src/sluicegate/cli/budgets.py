@@ -61,7 +61,10 @@ class Limits:
     per_week: Annotated[int | str | None, limit("max_claims_per_window", "At most so many claims a week.")] = None
     per_month: Annotated[int | str | None, limit("max_claims_per_window", "At most so many claims a month.")] = None
     tz: Annotated[
-        str | None, Parameter(help="The zone of the windows, e.g. America/Los_Angeles; UTC unless given.")
+        str | None,
+        Parameter(
+            help="The zone of the windows, e.g. America/Los_Angeles; else that of the other limits, else the owner's, else UTC."
+        ),
     ] = None
     start: Annotated[
         str | None,
@@ -140,13 +143,21 @@ class Limits:
             if shapes == (None,) * 4 and not (of_all and kept):
                 return None
             return self._all_have_a_use([self._shaped(one, alone=False) | of_all for one in kept])
-        zone = next((one["window"]["tz"] for one in now), "UTC")
+        # None is left out, and then the owner's zone is meant.
+        zone = next((one["window"]["tz"] for one in now), None)
         new = []
         for period in PERIODS:
             number = named[period]
             if number is None or number == "none":
                 continue
-            before = next((one for one in now if one["window"]["period"] == period), None)
+            alike = [one for one in now if one["window"]["period"] == period]
+            if len(alike) > 1:
+                raise InvalidArgument(
+                    f"The queue has {len(alike)} limits a {period}, and --per-{period} would make them one.",
+                    field="limits",
+                    next_step=f"Change them from Python or in SQL, or take them away first: --per-{period} none.",
+                )
+            before = alike[0] if alike else None
             window = {"period": period, "tz": zone, "weekday": "Mon" if period == "week" else None}
             one = dict(before or {"window": window}) | {"max_claims_per_window": number}
             new.append(self._shaped(one, alone=len(wanted) == 1) | mode)

@@ -247,8 +247,8 @@ class Explanation(Record):
     """Why a job does not run, and when it will.
 
     ``waits_for`` is ``admission``, ``run_at``, ``running`` or ``ended``. ``position`` counts the jobs before it in its
-    queue and class; ``expected_at`` is when it runs if nothing changes, None if that is not known. ``command`` would
-    admit it now.
+    queue and class; ``expected_at`` is when it runs if nothing changes, None if that is not known, and a hint only unless
+    ``expected_exact``. ``command`` would admit it now, also past those before it; None if nothing is in its way.
     """
 
     job: JobRow
@@ -259,6 +259,7 @@ class Explanation(Record):
     position: int | None
     position_exact: bool | None
     expected_at: datetime | None
+    expected_exact: bool | None
     charged: int
     charged_for_retries: int
     command: str | None

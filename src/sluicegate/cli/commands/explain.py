@@ -32,7 +32,8 @@ def _lines(found: Explanation) -> list[str]:
         if found.position is not None:
             lines.append(f"  before it {found.position:,}{'' if found.position_exact else ' or more'} of its class")
     if found.expected_at is not None:
-        lines.append(f"  expected  {local(found.expected_at)}, if nothing changes")
+        hint = "" if found.expected_exact else ", or so"
+        lines.append(f"  expected  {local(found.expected_at)}{hint}, if nothing changes")
     lines.append(f"  charged   {found.charged:,}, of which for retries: {found.charged_for_retries:,}")
     if found.command is not None:
         lines.append(f"  now       {found.command}")

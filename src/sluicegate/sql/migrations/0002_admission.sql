@@ -9,6 +9,9 @@ alter table sluicegate.job add column lane smallint;
 -- Whether the present claim raised attempt: one at the cap does not, and then has none to give back. Null: claimed before this.
 alter table sluicegate.job add column attempt_counted boolean;
 
+-- The zone in which an owner's windows are counted unless they name one; null: UTC.
+alter table sluicegate.owner add column tz text collate "C";
+
 create table sluicegate.policy (
     queue_id bigint primary key,
     max_in_flight integer check (max_in_flight between 0 and 10000),

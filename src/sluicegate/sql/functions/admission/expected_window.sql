@@ -1,5 +1,5 @@
 -- When a job with p_ahead others before it starts if nothing changes but the windows: plays the enforced window limits forward from what is
--- used now. Null while the queue is paused, and when it is further off than 1,000 boundaries. Takes no lock.
+-- used at p_now, which may lie ahead. Null when a limit is 0, and when it is further off than 1,000 boundaries. Takes no lock.
 -- grants: none
 create or replace function sluicegate.expected_window(p_queue_id bigint, p_ahead bigint, p_now timestamptz) returns timestamptz
 language plpgsql stable
@@ -22,7 +22,7 @@ begin
     cross join lateral sluicegate.window_at(b.period, b.tz, b.starts_at, b.origin, p_now) w
     cross join lateral (
         select w.ends, coalesce(sum(x.used - x.forgiven), 0) as used
-        from sluicegate.lane a cross join lateral unnest(a.windows, a.starts, a.used, a.forgiven) as x(window_id, starts, used, forgiven)
+        from sluicegate.lane_now a cross join lateral unnest(a.windows, a.starts, a.used, a.forgiven) as x(window_id, starts, used, forgiven)
         where a.queue_id = p_queue_id and x.window_id = l.window_id and x.starts >= w.starts
     ) g
     where l.queue_id = p_queue_id and l.mode = 'enforce';

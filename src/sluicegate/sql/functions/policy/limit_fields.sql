@@ -1,13 +1,14 @@
--- One window limit, checked and made canonical: {max_claims, mode, period, tz, starts_at, origin}. Raises SG001 naming the field.
+-- One window limit, checked and made canonical: {max_claims, mode, period, tz, starts_at, origin}; its zone is p_tz unless it names one.
+-- Raises SG001 naming the field.
 -- grants: none
-create or replace function sluicegate.limit_fields(p_limit jsonb, p_path text) returns jsonb
+create or replace function sluicegate.limit_fields(p_limit jsonb, p_tz text, p_path text) returns jsonb
 language plpgsql stable
 set search_path = sluicegate, pg_temp
 as $$
 declare
     v_window jsonb := p_limit -> 'window';
     v_period text := v_window ->> 'period';
-    v_tz text := v_window ->> 'tz';
+    v_tz text := case when v_window ? 'tz' then v_window ->> 'tz' else p_tz end;
     v_start text := coalesce(v_window ->> 'start', '00:00');
     v_day integer := 0;
     v_year integer;

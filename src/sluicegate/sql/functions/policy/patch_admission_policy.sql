@@ -19,6 +19,6 @@ begin
     perform sluicegate.lock_policy(v_queue_id,
         not p_patch ? 'limits' or not exists (select from sluicegate.policy p where p.queue_id = v_queue_id));
     v_now := coalesce(sluicegate.policy_document(v_queue_id), '{}') - 'revision';
-    return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields(v_now || p_patch), 'set', p_reason, p_revision, p_actor);
+    return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields(v_now || p_patch, sluicegate.owner_zone(sluicegate.scope_id(p_scope))), 'set', p_reason, p_revision, p_actor);
 end
 $$;

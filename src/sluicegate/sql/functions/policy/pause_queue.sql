@@ -19,6 +19,6 @@ begin
     perform sluicegate.lock_policy(v_queue_id, true);
     v_fields := coalesce(sluicegate.policy_document(v_queue_id), '{}') - 'revision'
         || jsonb_build_object('paused', true, 'paused_reason', p_reason, 'paused_until', p_until);
-    return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields(v_fields), 'pause', p_reason, null, p_actor);
+    return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields(v_fields, sluicegate.owner_zone(sluicegate.scope_id(p_scope))), 'pause', p_reason, null, p_actor);
 end
 $$;

@@ -1,7 +1,7 @@
 -- A policy as people write it, checked and made canonical for write_policy: numbers in range, zones that the database knows by exactly
--- that name, starts that the period accepts. Raises SG001 naming the field.
+-- that name (p_tz where none is given), starts that the period accepts. Raises SG001 naming the field.
 -- grants: none
-create or replace function sluicegate.policy_fields(p_policy jsonb) returns jsonb
+create or replace function sluicegate.policy_fields(p_policy jsonb, p_tz text) returns jsonb
 language plpgsql stable
 set search_path = sluicegate, pg_temp
 as $$
@@ -60,7 +60,7 @@ begin
             'Send [{"max_claims_per_window": 100, "window": {"period": "day", "tz": "UTC", "start": "00:00"}}].');
     end if;
     for v_limit, v_at in select e, ord - 1 from jsonb_array_elements(v_limits) with ordinality as x(e, ord) loop
-        v_done := v_done || jsonb_build_array(sluicegate.limit_fields(v_limit,
+        v_done := v_done || jsonb_build_array(sluicegate.limit_fields(v_limit, p_tz,
             case when v_single or jsonb_array_length(v_limits) = 1 then '' else format('limits[%s].', v_at) end));
     end loop;
     if exists (select from jsonb_array_elements(v_done) e group by e -> 'period', e -> 'tz', e -> 'starts_at' having count(*) > 1) then

@@ -21,6 +21,6 @@ begin
     if v_fields ->> 'max_in_flight' is null and v_fields -> 'limits' = '[]' then
         return sluicegate.write_policy(v_queue_id, null, 'resume', p_reason, null, p_actor);
     end if;
-    return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields(v_fields), 'resume', p_reason, null, p_actor);
+    return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields(v_fields, sluicegate.owner_zone(sluicegate.scope_id(p_scope))), 'resume', p_reason, null, p_actor);
 end
 $$;

@@ -15,6 +15,7 @@ declare
     v_queue_id bigint;
 begin
     v_queue_id := sluicegate.policy_queue(p_scope, p_queue, p_actor, 'set_admission_policy', true, p_reason);
-    return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields(p_policy), 'set', p_reason, p_revision, p_actor);
+    return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields(p_policy, sluicegate.owner_zone(sluicegate.scope_id(p_scope))),
+        'set', p_reason, p_revision, p_actor);
 end
 $$;

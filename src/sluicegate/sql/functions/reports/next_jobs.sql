@@ -1,5 +1,5 @@
--- What will run next and when, over a scope's queues or one of them: the heads of what waits with the time each is expected to be admitted
--- (null: unknown), and scheduled jobs with theirs. Takes no lock. Raises SG001, SG002.
+-- What will run next and when, over a scope's queues or one of them: the heads of what waits, takeovers first, and of what is scheduled, with
+-- the time each is expected to be admitted (null: unknown). Takes no lock. Raises SG001, SG002.
 -- grants: worker, reader
 create or replace function sluicegate.next_jobs(
     p_queue text default null, p_limit integer default 20, p_scope text default 'endpoint:default'
@@ -25,25 +25,28 @@ begin
         select coalesce(jsonb_agg(jsonb_build_object(
             'id', n.id, 'queue', n.queue, 'kind', n.kind, 'title', n.title, 'state', n.state, 'priority', n.priority, 'run_at', n.run_at,
             'status', n.status, 'reason', n.reason, 'expected_at', n.expected_at, 'exact', n.exact
-        ) order by n.expected_at nulls last, n.priority, n.run_at, n.id), '[]')
+        ) order by n.expected_at nulls last, n.turn nulls last, n.priority, n.run_at, n.id), '[]')
         from (
             select w.id, q.name as queue, j.kind, j.title, j.state, j.priority, j.run_at,
                 case when w.due then v.verdict ->> 'state' else 'scheduled' end as status,
                 case when w.due then v.verdict ->> 'reason' end as reason,
-                case
-                    when not w.due then j.run_at
-                    when not q.governed then v_now
-                    when v.verdict ->> 'reason' in ('paused', 'admission_unavailable') then (v.verdict ->> 'next_eligible_at')::timestamptz
-                    else greatest(sluicegate.expected_window(q.id, w.ord - 1, v_now), (v.verdict ->> 'next_eligible_at')::timestamptz)
-                end as expected_at,
-                not w.due or not q.governed or coalesce((v.verdict ->> 'exact')::boolean, false) as exact
+                e.at as expected_at, e.exact and (w.due or not q.governed) as exact,
+                case when w.takeover then w.ahead end as turn
             from sluicegate.queue q
-            cross join lateral (select case when q.governed then sluicegate.verdict(q.id) else '{"state": "admitted"}'::jsonb end as verdict) v
+            cross join lateral (select sluicegate.queue_verdict(q.id) as verdict offset 0) v
             cross join lateral (
-                select h.id, true as due, row_number() over (order by h.priority, h.run_at, h.id) as ord
+                select h.id, true as due, h.takeover, count(*) over (order by h.takeover desc, h.lapsed, h.priority, h.run_at, h.id) - 1 as ahead,
+                    count(*) filter (where not h.takeover) over (order by h.takeover desc, h.lapsed, h.priority, h.run_at, h.id) - 1 as fresh
                 from (
                     (
-                        select j.priority, j.run_at, j.id from unnest('{alert,p1,mid,low}'::text[]) c
+                        select true as takeover, j.lease_expires_at as lapsed, j.priority, j.run_at, j.id from sluicegate.job j
+                        where j.queue_id = q.id and j.state = 'claimed' and j.lease_expires_at <= v_now
+                            and j.attempt < j.max_attempts and j.cancel_requested_at is null
+                        order by j.lease_expires_at limit p_limit
+                    )
+                    union all
+                    (
+                        select false, null, j.priority, j.run_at, j.id from unnest('{alert,p1,mid,low}'::text[]) c
                         cross join lateral (
                             select j.priority, j.run_at, j.id from sluicegate.job j
                             where j.queue_id = q.id and j.class = c and j.state = 'pending'
@@ -51,20 +54,17 @@ begin
                         ) j
                     )
                     union all
-                    select d.priority, d.run_at, d.id from unnest('{alert,p1,mid,low}'::text[]) c
+                    select false, null, d.priority, d.run_at, d.id from unnest('{alert,p1,mid,low}'::text[]) c
                     cross join lateral sluicegate.due_heads(q.id, c, v_now, p_limit) d
                 ) h
                 union all
-                select s.id, false, 0
-                from (
-                    select j.id from sluicegate.job j
-                    where j.queue_id = q.id and j.state = 'scheduled' and j.run_at > v_now
-                    order by j.run_at, j.id limit p_limit
-                ) s
+                select s.id, false, false, 0, 0 from sluicegate.scheduled_heads(q.id, v_now, p_limit) s
             ) w
             join sluicegate.job j on j.id = w.id
+            cross join lateral sluicegate.expected_at(
+                q.id, v.verdict, w.ahead, greatest(w.fresh, 0), w.takeover, case when w.due then v_now else j.run_at end) e
             where q.scope_id = v_scope_id and (p_queue is null or q.name = p_queue)
-            order by expected_at nulls last, j.priority, j.run_at, w.id
+            order by expected_at nulls last, turn nulls last, j.priority, j.run_at, w.id
             limit p_limit
         ) n
     ));
