@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import psycopg
 import pytest
 
+from sluicegate.sql.lexer import statements
 from sluicegate.testing import set_clock
 from tests.acceptance.conftest import Cli
 
@@ -40,7 +41,9 @@ def test_the_printed_sql_does_what_migrate_does(bare: Cli) -> None:
     assert bare("migrate", "--sql", "--json").json["sql"] == script
     assert bare("migrate", "0..", "--sql").out == script
     with psycopg.connect(bare.environment["SLUICEGATE_DSN"], autocommit=True) as connection:
-        connection.execute(script.encode())
+        # One by one, as psql sends them: several in one message would be one transaction.
+        for statement in statements(script):
+            connection.execute(statement.encode())
     assert bare("migrate", "--json").json["changed"] is False
 
 

@@ -192,5 +192,5 @@ def test_a_library_that_does_not_know_its_version_replaces_what_differs(
 ) -> None:
     small.migrate(empty_dsn)
     small.function("greet", body="select 'two'")
-    monkeypatch.setattr("sluicegate.sql.source.version", lambda _: "0")
+    monkeypatch.setattr("sluicegate.sql.manifest.version", lambda _: "0")
     assert small.migrate(empty_dsn).functions == ("greet",)

@@ -6,6 +6,8 @@ import psycopg
 import pytest
 
 from sluicegate.errors import Forbidden, SchemaMismatch
+from sluicegate.sql.manifest import load_manifest
+from sluicegate.sql.source import load_source
 from sluicegate.sql.state import SchemaState, schema_state
 from tests.sql.small import Small, run
 
@@ -104,6 +106,23 @@ def test_a_moved_clock_alone_refuses_nobody(dsn: str) -> None:
     with psycopg.connect(dsn) as conn:
         state = schema_state(conn)
     assert (state.state, state.usable, state.clock_replaced, state.replaced_functions) == ("ok", True, True, ("clock",))
+
+
+def test_what_a_start_compares_is_what_migrate_installs() -> None:
+    source = load_source()
+    assert load_manifest().migrations == source.manifest.migrations
+    assert set(load_manifest().functions) == set(source.manifest.functions)
+
+
+def test_looking_understands_no_file_and_reads_them_once(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise AssertionError("this was not to be read")
+
+    monkeypatch.setattr("sluicegate.sql.source.tokens", refused)
+    with psycopg.connect(dsn) as conn:
+        assert schema_state(conn).state == "ok"
+        monkeypatch.setattr("sluicegate.sql.manifest.read_text", refused)
+        assert schema_state(conn).state == "ok"
 
 
 def test_looking_leaves_no_trace_in_the_callers_transaction(dsn: str) -> None:

@@ -14,10 +14,8 @@ from sluicegate.cli.arguments import Common
 from sluicegate.cli.output import Output
 
 if TYPE_CHECKING:
-    import psycopg
-
     from sluicegate import SyncClient
-    from sluicegate.embedded import Attachment
+    from sluicegate.ops.installation import PrivateDatabase
     from sluicegate.settings import Settings
 
 _MAX_WORKER_BYTES = 128
@@ -43,7 +41,7 @@ class Place:
 
     dsn: str
     settings: Settings
-    attachment: Attachment | None
+    attachment: PrivateDatabase | None
 
 
 def settings(common: Common) -> Settings:
@@ -70,38 +68,14 @@ def located(common: Common) -> Iterator[Place]:
         yield Place(found.dsn, found, None)
         return
 
-    from sluicegate.embedded import attach
+    from sluicegate.ops.installation import hold_private_database
 
     announce(common, found)
-    attachment = attach(found.data_dir)
+    attachment = hold_private_database(found.data_dir)
     try:
         yield Place(attachment.dsn, found, attachment)
     finally:
         attachment.close()
-
-
-def migrated(dsn: str) -> int:
-    """Bring the schema of a database to what this library needs; the version it is at. Raises what ``migrate`` raises."""
-    from sluicegate.sql.migrate import migrate
-
-    with opened(dsn) as connection:
-        return migrate(connection).version
-
-
-@contextmanager
-def opened(dsn: str) -> Iterator[psycopg.Connection]:
-    """One connection, for the commands that work on the database itself. Raises Unavailable, InvalidArgument."""
-    import psycopg
-
-    from sluicegate.store import faults
-    from sluicegate.store.dsn import connect_arguments
-
-    try:
-        connection = psycopg.connect(**connect_arguments(dsn))
-    except psycopg.Error as error:
-        raise faults.from_connect(error) from error
-    with connection:
-        yield connection
 
 
 def worker_name(given: str | None) -> str:

@@ -38,7 +38,7 @@ def open_database(dsn: str | None, scope: str | None, data_dir: Path | None) -> 
     given = {"dsn": dsn, "scope": scope, "data_dir": data_dir}
     settings = Settings.load(**{name: value for name, value in given.items() if value is not None})
     if settings.dsn is not None:
-        with _connected(settings.dsn) as connection:
+        with connect(settings.dsn) as connection:
             schema_state(connection).require()
         return Database(settings.dsn, settings.scope, renew=_nothing, close=_nothing)
 
@@ -47,8 +47,10 @@ def open_database(dsn: str | None, scope: str | None, data_dir: Path | None) -> 
 
     attachment = attach(settings.data_dir)
     try:
-        with _connected(attachment.dsn) as connection:
-            migrate(connection)
+        with connect(attachment.dsn) as connection:
+            state = schema_state(connection)
+            if state.state != "ok" or state.clock_replaced:
+                migrate(connection)
     except BaseException:
         attachment.close()
         raise
@@ -62,7 +64,8 @@ def open_database(dsn: str | None, scope: str | None, data_dir: Path | None) -> 
     return Database(attachment.dsn, settings.scope, renew=renew, close=attachment.close)
 
 
-def _connected(dsn: str) -> psycopg.Connection:
+def connect(dsn: str) -> psycopg.Connection:
+    """One connection, for what works on the database itself; a context manager that closes it. Raises Unavailable."""
     try:
         return psycopg.connect(**connect_arguments(dsn))
     except psycopg.Error as error:

@@ -174,7 +174,7 @@ class _Run:
                 f"The schema sluicegate exists but was not made by Sluicegate: it holds {installed.foreign}.",
                 next_step="Use another database, or move those tables away.",
             )
-        state = judge(self.source, installed)
+        state = judge(self.source.manifest, installed)
         if state.state in {"tampered", "ahead"}:
             state.require()
         return state

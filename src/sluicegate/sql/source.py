@@ -17,13 +17,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
 from sluicegate.errors import SluicegateError
 from sluicegate.sql.lexer import Token, statements, tokens
+from sluicegate.sql.manifest import Manifest, Shipped, digest, library_version, read_text
 
 __all__ = [
     "GRANTEES",
@@ -31,15 +30,11 @@ __all__ = [
     "MigrationFile",
     "Phase",
     "Source",
-    "library_version",
     "load_source",
     "shipped_function",
 ]
 
 Phase = Literal["pre", "post"]
-
-# The version of a library that runs from a tree which was never installed.
-UNKNOWN = "0"
 
 GRANTEES = ("worker", "producer", "reader", "admin")
 
@@ -87,22 +82,6 @@ class BadSource(SluicegateError):
         )
 
 
-def library_version() -> str:
-    """The version of the installed package, or ``UNKNOWN``."""
-    try:
-        return version("sluicegate")
-    except PackageNotFoundError:
-        return UNKNOWN
-
-
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8").replace("\r\n", "\n")
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()
-
-
 def _headers(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in text.splitlines():
@@ -131,7 +110,7 @@ class MigrationFile:
 
     @cached_property
     def sha256(self) -> str:
-        return _digest(self.text)
+        return digest(self.text)
 
     @cached_property
     def statements(self) -> list[str]:
@@ -156,7 +135,7 @@ class FunctionFile:
 
     @cached_property
     def sha256(self) -> str:
-        return _digest(self.text)
+        return digest(self.text)
 
 
 @dataclass(frozen=True)
@@ -171,6 +150,14 @@ class Source:
     def latest(self) -> int:
         return self.migrations[-1].version if self.migrations else 0
 
+    @cached_property
+    def manifest(self) -> Manifest:
+        return Manifest(
+            tuple(Shipped(file.name, file.sha256, file.version) for file in self.migrations),
+            tuple(Shipped(file.name, file.sha256) for file in self.functions),
+            self.library,
+        )
+
 
 def _plain(stream: Iterable[Token]) -> str:
     text = "".join(" " if piece.silent else piece.text for piece in stream)
@@ -181,7 +168,7 @@ def _migration(path: Path) -> MigrationFile:
     named = _MIGRATION_NAME.fullmatch(path.name)
     if named is None:
         raise BadSource(path, "its name is not NNNN_lower_case.sql")
-    text = _read(path)
+    text = read_text(path)
     headers = _headers(text)
     phase = headers.get("phase", "pre")
     minimum = headers.get("minimum", "0")
@@ -214,7 +201,7 @@ def _fault(file: MigrationFile, statement: str) -> str | None:
 
 
 def _function(path: Path) -> FunctionFile:
-    text = _read(path)
+    text = read_text(path)
     headers = _headers(text)
     if "grants" not in headers:
         raise BadSource(path, "no line '-- grants: …' in its header says who may execute it")

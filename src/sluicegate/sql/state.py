@@ -11,7 +11,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from sluicegate.errors import Forbidden, SchemaMismatch
-from sluicegate.sql.source import UNKNOWN, Source, load_source
+from sluicegate.sql.manifest import UNKNOWN, Manifest, load_manifest
 from sluicegate.sql.texts import INSTALLED_SHA256
 
 __all__ = ["MINIMUM_SCHEMA", "Installed", "InstalledFunction", "SchemaState", "judge", "read_installed", "schema_state"]
@@ -136,7 +136,7 @@ def _numbers(version: str) -> list[int]:
     return [int(part) for part in found.group().split(".")] if found else [0]
 
 
-def _tampered(source: Source, installed: Installed) -> str | None:
+def _tampered(source: Manifest, installed: Installed) -> str | None:
     shipped = {file.version: file for file in source.migrations}
     for row in installed.migrations:
         file = shipped.get(row.version)
@@ -153,7 +153,7 @@ def _tampered(source: Source, installed: Installed) -> str | None:
     return None
 
 
-def judge(source: Source, installed: Installed) -> SchemaState:
+def judge(source: Manifest, installed: Installed) -> SchemaState:
     """Compare what ships with what is installed."""
     version, latest = installed.version, source.latest
     if not installed.present:
@@ -204,7 +204,7 @@ class _Details(TypedDict):
     clock_replaced: bool
 
 
-def _ahead(source: Source, installed: Installed, newest: str, details: _Details) -> SchemaState:
+def _ahead(source: Manifest, installed: Installed, newest: str, details: _Details) -> SchemaState:
     minimum = max(row.minimum for row in installed.migrations)
     usable = source.latest >= minimum
     message = (
@@ -218,7 +218,7 @@ def _ahead(source: Source, installed: Installed, newest: str, details: _Details)
     )  # fmt: skip
 
 
-def _behind(source: Source, installed: Installed, details: _Details) -> SchemaState:
+def _behind(source: Manifest, installed: Installed, details: _Details) -> SchemaState:
     absent = {file.name for file in source.functions} - {row.name for row in installed.functions if row.exists}
     usable = installed.version >= MINIMUM_SCHEMA and not absent
     if details["pending"]:
@@ -247,6 +247,6 @@ def schema_state(conn: psycopg.Connection[Any], *, directory: Path | None = None
     Reads only, in a transaction of its own unless ``conn`` is in one. Raises Forbidden when the role of ``conn`` may not
     look at the schema.
     """
-    source = load_source(directory)
+    source = load_manifest(directory)
     with conn.transaction(force_rollback=True), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
         return judge(source, read_installed(cursor))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from sluicegate.cli.arguments import Common, whole
-from sluicegate.cli.connection import Place, located, migrated, worker_name
+from sluicegate.cli.connection import Place, located, worker_name
 from sluicegate.cli.demo_report import Progress, Summary, lines
 from sluicegate.cli.output import Output, span
 from sluicegate.errors import InvalidArgument
@@ -53,6 +53,7 @@ def run(
     import tempfile
 
     from sluicegate.ops import validate
+    from sluicegate.ops.installation import migrate_database
 
     validate.whole(files, "count", 1, MAX_FILES)
     processes = validate.whole((os.cpu_count() or 2) if concurrency is None else concurrency, "concurrency", 1, 1000)
@@ -61,7 +62,7 @@ def run(
     started = time.monotonic()
     with located(common) as place, tempfile.TemporaryDirectory(prefix="sluicegate-demo-") as scratch:
         if place.attachment is not None:
-            migrated(place.dsn)
+            migrate_database(place.dsn)
             took = span(time.monotonic() - started)
             output.note(f"PostgreSQL {place.attachment.server_version} is up in {place.settings.data_dir} ({took}).")
         broken = Path(scratch, "does_not_compile.py")

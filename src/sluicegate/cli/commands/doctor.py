@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sluicegate.cli.arguments import Common
-from sluicegate.cli.connection import Place, located, opened
+from sluicegate.cli.connection import located
 from sluicegate.cli.output import Output
 
 if TYPE_CHECKING:
-    from sluicegate.ops.doctor import Check, Circumstances
+    from sluicegate.ops.doctor import Check
 
 
 def run(*, common: Common = Common()) -> int:
@@ -24,9 +24,10 @@ def run(*, common: Common = Common()) -> int:
     sluicegate doctor
     """
     from sluicegate.ops.doctor import diagnose
+    from sluicegate.ops.installation import circumstances
 
     with located(common) as place:
-        diagnosis = diagnose(_circumstances(place))
+        diagnosis = diagnose(circumstances(place.dsn, place.settings, place.attachment))
     lines = [line for check in diagnosis.checks for line in _lines(check)]
     Output(json=common.json).answer(diagnosis.to_dict(), *lines)
     return 1 if diagnosis.status == "fail" else 0
@@ -40,34 +41,3 @@ def _lines(check: Check) -> list[str]:
         lines.append(f"{'':19}What to do: {check.next_step}")
     lines.extend(f"{'':21}{line}" for statement in check.statements for line in statement.splitlines())
     return lines
-
-
-def _circumstances(place: Place) -> Circumstances:
-    from sluicegate.ops.doctor import Circumstances
-
-    if place.attachment is not None:
-        from sluicegate.embedded import status
-
-        _migrate_if_needed(place.dsn)
-        return Circumstances(
-            place.dsn,
-            origin="embedded",
-            files=(place.attachment.password_file,),
-            binary_version=status(place.settings.data_dir).binary_version,
-        )
-    origin = place.settings.origin("dsn")
-    file = place.settings.file
-    return Circumstances(
-        place.dsn,
-        origin="environment" if origin == "default" else origin,
-        files=(file,) if origin == "file" and file is not None else (),
-    )
-
-
-def _migrate_if_needed(dsn: str) -> None:
-    # Only then: migrate would also put back a replaced clock, which is a fault to be told.
-    from sluicegate.sql.migrate import migrate, schema_state
-
-    with opened(dsn) as connection:
-        if schema_state(connection).state in ("missing", "behind"):
-            migrate(connection)

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from sluicegate.cli.arguments import Common
-from sluicegate.cli.connection import located, opened
+from sluicegate.cli.connection import located
 from sluicegate.cli.output import Output, count, write
 from sluicegate.errors import InvalidArgument
 
@@ -53,10 +53,10 @@ def run(
             write(text, end="")
         return
 
-    from sluicegate.sql.migrate import migrate
+    from sluicegate.ops.installation import migrate_database
 
-    with located(common) as place, opened(place.dsn) as connection:
-        report = migrate(connection, progress=output.note, phase="pre" if pre_only else None)
+    with located(common) as place:
+        report = migrate_database(place.dsn, progress=output.note, pre_only=pre_only)
     changes = [
         *(f"applied {name}" for name in report.applied),
         *([f"replaced {count(len(report.functions), 'function')}"] if report.functions else []),
@@ -82,8 +82,7 @@ def run(
 
 
 def _script(wanted: str) -> str:
-    from sluicegate.sql.script import migration_script
-    from sluicegate.sql.source import load_source
+    from sluicegate.ops.installation import script_for_dba
 
     found = _RANGE.fullmatch(wanted)
     if found is None:
@@ -93,4 +92,4 @@ def _script(wanted: str) -> str:
             next_step="Write --sql alone, or --sql 0..1 for FROM and TO.",
         )
     start, end = found.groups()
-    return migration_script(load_source(), int(start or 0), int(end) if end else None)
+    return script_for_dba(int(start or 0), int(end) if end else None)

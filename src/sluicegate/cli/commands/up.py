@@ -8,12 +8,12 @@ import threading
 from typing import TYPE_CHECKING, Annotated, Any
 
 from sluicegate.cli.arguments import Common, whole
-from sluicegate.cli.connection import announce, migrated, settings
+from sluicegate.cli.connection import announce, settings
 from sluicegate.cli.output import Output, flush, program
 from sluicegate.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from sluicegate.embedded import Attachment
+    from sluicegate.ops.installation import PrivateDatabase
 
 _LOOK_SECONDS = 1.0
 
@@ -33,7 +33,7 @@ def run(
 
     sluicegate up
     """
-    from sluicegate.embedded import attach
+    from sluicegate.ops.installation import hold_private_database, migrate_database
 
     found = settings(common)
     if found.dsn is not None:
@@ -47,8 +47,8 @@ def run(
         signal.signal(number, lambda *_: asked.set())
     output = Output(json=common.json)
     announce(common, found)
-    with attach(found.data_dir, port=port, label="up") as attachment:
-        version = migrated(attachment.dsn)
+    with hold_private_database(found.data_dir, port=port, label="up") as attachment:
+        version = migrate_database(attachment.dsn).version
         options = [] if common.data_dir is None else ["--data-dir", str(common.data_dir)]
         command = shlex.join([program(), *options])
         output.answer(_document(attachment, version), *_lines(attachment, version, command))
@@ -58,7 +58,7 @@ def run(
                 output.note("PostgreSQL's supervisor had gone; PostgreSQL has been started again.")
 
 
-def _document(attachment: Attachment, version: int) -> dict[str, Any]:
+def _document(attachment: PrivateDatabase, version: int) -> dict[str, Any]:
     return {
         "data_dir": str(attachment.data_dir),
         "socket_dir": str(attachment.socket_dir),
@@ -73,7 +73,7 @@ def _document(attachment: Attachment, version: int) -> dict[str, Any]:
     }
 
 
-def _lines(attachment: Attachment, version: int, command: str) -> list[str]:
+def _lines(attachment: PrivateDatabase, version: int, command: str) -> list[str]:
     listening = f", and 127.0.0.1:{attachment.port}" if attachment.port is not None else ""
     return [
         f"PostgreSQL {attachment.server_version} is up, its schema at version {version}.",

@@ -8,7 +8,7 @@ import re
 import psycopg
 
 from sluicegate.ops.checks.result import Check, Look
-from sluicegate.sql.source import library_version
+from sluicegate.sql.manifest import library_version
 
 WHY = "Sluicegate needs Python 3.11 and PostgreSQL 15 or newer, a database in UTF-8, and the driver's compiled part."
 
