@@ -5,10 +5,13 @@ import os
 import re
 import signal
 import socket
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from sluicegate.embedded import status
 from tests.acceptance.conftest import Cli
@@ -90,7 +93,20 @@ def test_a_port_that_is_taken_is_told(private: Cli) -> None:
 
 
 def test_the_demo_compiles_real_files_and_ends_with_a_table(private: Cli) -> None:
-    shown = private("demo", "--count", "30", "--concurrency", "2").out
+    answer = private("demo", "--count", "30", "--concurrency", "2")
+    shown = answer.out
+    told = [line.strip() for line in answer.err.splitlines()]
+    (first,) = (at for at, line in enumerate(told) if re.search(r": at most 10 an hour .*, at most 2 at once\.$", line))
+    (held,) = (
+        at for at, line in enumerate(told) if "deferred: its budget is used up (window_exhausted), until " in line
+    )
+    # One of the ten may have been the second attempt of the file that does not compile.
+    assert re.match(r"10 have started; (21|22) jobs are deferred: ", told[held])
+    (raised,) = (at for at, line in enumerate(told) if "raised, and the rest runs: at most 1,000 an hour" in line)
+    assert first < held < raised
+    ended = [int(line.partition(" ")[0]) for line in told if line.endswith("of 31")]
+    before = [int(line.partition(" ")[0]) for line in told[:held] if line.endswith("of 31")]
+    assert max(before) <= 10 < max(ended)
     assert re.search(r"done +30 +of 31 files compile", shown)
     assert re.search(r"failed +1 ", shown)
     assert re.search(r"attempts +32 ", shown)
@@ -106,12 +122,47 @@ def test_the_demo_compiles_real_files_and_ends_with_a_table(private: Cli) -> Non
 
 
 def test_the_demo_answers_in_json_on_a_database_of_ones_own(cli: Cli) -> None:
-    summary = cli("demo", "--count", "3", "--json").json
-    wanted = {"jobs": 4, "done": 3, "failed": 1, "attempts": 5}
+    summary = cli("demo", "--count", "15", "--json").json
+    wanted = {"jobs": 16, "done": 15, "failed": 1, "attempts": 17}
     assert {name: summary[name] for name in wanted} == wanted
+    budget = summary["budget"]
+    assert (budget["charged"], budget["reason"]) == (10, "window_exhausted")
+    assert budget["deferred"] in (6, 7), "the second attempt of the one that fails may wait with them"
+    shown = cli("queue", "budget", "show", summary["queue"], "--json").json
+    assert (shown["status"], shown["gates"][-1]["used"]) == ("admitted", 17)
+    assert [entry["reason"] for entry in cli("queue", "budget", "audit", summary["queue"], "--json").json["audit"]] == [
+        "the rest may run now",
+        "the demonstration",
+    ]
+    starts = [
+        attempt["opened_at"]
+        for job in cli("jobs", "--queue", summary["queue"], "--json").json["jobs"]
+        for attempt in cli("job", str(job["id"]), "--json").json["attempts"]
+    ]
+    raised_at = cli("queue", "budget", "audit", summary["queue"], "--json").json["audit"][0]["at"]
+    assert sum(datetime.fromisoformat(at) < datetime.fromisoformat(raised_at) for at in starts) == 10
     assert "SyntaxError" in summary["dead_letters"][0]["error"]
     assert cli("demo", "--count", "0", "--json", status=2).error["field"] == "count"
     assert cli("demo", "--concurrency", "0", "--count", "1", "--json", status=2).error["field"] == "concurrency"
+
+
+def test_a_demo_with_less_than_its_budget_holds_nothing_back(cli: Cli) -> None:
+    answer = cli("demo", "--count", "2")
+    assert "deferred" not in answer.err
+    assert re.search(r"done +2 +of 3 files compile", answer.out)
+
+
+def test_a_demo_whose_role_may_not_set_budgets_says_so_and_runs(cli: Cli, dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as db:
+        name = f"worker_{db.info.dbname}"
+        db.execute(f"create role {name} login password 'plain' in role sluicegate_worker, sluicegate_producer".encode())
+        try:
+            plain = make_conninfo(dsn, user=name, password="plain")
+            answer = cli("demo", "--count", "2", env={"SLUICEGATE_DSN": plain})
+        finally:
+            db.execute(f"drop role {name}".encode())
+    assert "No budget is shown: " in answer.err
+    assert re.search(r"done +2 +of 3 files compile", answer.out)
 
 
 def test_a_demo_that_is_stopped_leaves_no_claim(cli: Cli) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from sluicegate import Client, JobRow
+    from sluicegate.cli.demo_budget import HeldBack
     from sluicegate.worker.events import ExecEvent
 
 _ENDS = ("done", "dead_letter", "cancelled")
@@ -60,7 +61,7 @@ class Progress:
         title = "" if event.claim is None else event.claim.job.title
         if event.kind in ("failed", "dead_letter"):
             again = "once more a moment later" if event.kind == "failed" else "a dead letter now"
-            self._say(f"{title} does not compile: {again}")
+            self.say(f"{title} does not compile: {again}")
         if event.kind in _ENDS:
             before, self._ended = self._ended, self._ended + 1
             if self._bar is None and before * 10 // self._total < self._ended * 10 // self._total:
@@ -68,7 +69,8 @@ class Progress:
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._ended, description=title)
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """A line for people, beside the bar."""
         if self._bar is not None:
             self._bar.console.print(f"  {text}", markup=False, highlight=False)
         else:
@@ -87,7 +89,7 @@ class DeadLetter:
 
 @dataclass(frozen=True)
 class Summary:
-    """What the database says about the jobs of a run, which took so many ``seconds``."""
+    """What the database says about the jobs of a run, which took so many ``seconds``; ``budget``: what one held back."""
 
     queue: str
     jobs: int
@@ -97,9 +99,10 @@ class Summary:
     seconds: float
     concurrency: int
     dead_letters: tuple[DeadLetter, ...]
+    budget: HeldBack | None
 
     @classmethod
-    async def of(cls, client: Client, queue: str, concurrency: int, seconds: float) -> Self:
+    async def of(cls, client: Client, queue: str, concurrency: int, seconds: float, budget: HeldBack | None) -> Self:
         """Count the jobs of ``queue``, page by page."""
         rows: list[JobRow] = []
         before: int | None = None
@@ -121,10 +124,11 @@ class Summary:
             seconds=round(seconds, 3),
             concurrency=concurrency,
             dead_letters=dead,
+            budget=budget,
         )
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"budget": None if self.budget is None else self.budget.to_dict()}
 
 
 def lines(summary: Summary, options: str) -> list[str]:
@@ -143,6 +147,7 @@ def lines(summary: Summary, options: str) -> list[str]:
     try_next = [
         ("what failed", f"jobs --queue {summary.queue} --state failed"),
         *(("one job, and its attempts", f"job {letter.job_id}") for letter in summary.dead_letters[:1]),
+        *((("its budget, and its use", f"queue budget show {summary.queue}"),) if summary.budget else ()),
         ("a database that stays up", "up"),
     ]
     command = f"{program()} {options}".rstrip()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from sluicegate.cli.arguments import Common, whole
 from sluicegate.cli.connection import Place, located, worker_name
+from sluicegate.cli.demo_budget import run_under_a_budget
 from sluicegate.cli.demo_report import Progress, Summary, lines
 from sluicegate.cli.output import Output, span
 from sluicegate.errors import InvalidArgument
@@ -43,9 +44,11 @@ def run(
 ) -> None:
     """Run real jobs: compile the files of this Python's standard library.
 
-    Each file is a job in a queue of its own, and each job a process. One
-    more file, made for the purpose, does not compile; it is tried twice and
-    ends as a dead letter with the compiler's message.
+    Each file is a job in a queue of its own, and each job a process. First
+    the queue has a budget, 10 an hour and 2 at once: 10 start, the rest is
+    deferred. Then it is raised, and the rest runs. One more file, made for
+    the purpose, does not compile; it is tried twice and ends as a dead
+    letter with the compiler's message.
 
     sluicegate demo
     """
@@ -135,15 +138,20 @@ async def _compiled(client: Client, queue: str, total: int, concurrency: int, ou
     command = [sys.executable, "-I", "-S", "-c", COMPILE, "{payload.path}"]
     started = time.monotonic()
     with Progress(total, output) as progress:
-        while True:
+
+        async def run() -> None:
             await run_exec(
                 client, queue, command, concurrency=concurrency, drain=True, grace=5, on_event=progress.event
             )
             if progress.stopped:
                 raise KeyboardInterrupt
+
+        budget = await run_under_a_budget(client, queue, total, concurrency, run, progress.say)
+        while True:
+            await run()
             waiting = (await client.list_jobs(queue=queue, state="scheduled", limit=1)).jobs
             if not waiting:
                 break
             until_due = (waiting[0].run_at - await client.server_time()).total_seconds()
             await asyncio.sleep(max(0.0, until_due))
-    return await Summary.of(client, queue, concurrency, time.monotonic() - started)
+    return await Summary.of(client, queue, concurrency, time.monotonic() - started, budget)
