@@ -1,6 +1,6 @@
 -- Each window limit of a queue as a gate: its number, what was charged less what was forgiven, and the boundary at which it opens.
--- The current window is the lanes' own where they are ahead: windows never go back. A limit of 0 is a pause. Takes no lock.
--- Raises whatever an unknown zone raises.
+-- The current window is the lanes' own where they are ahead: windows never go back. Lanes that a first policy keeps closed do not count
+-- yet: there the attempts do. A limit of 0 is a pause. Takes no lock. Raises whatever an unknown zone raises.
 -- grants: none
 create or replace function sluicegate.gate_windows(
     p_queue_id bigint, p_now timestamptz, out gate text, out period text, out mode text, out capacity integer, out used bigint,
@@ -22,10 +22,11 @@ begin
         where a.queue_id = p_queue_id
         group by x.window_id, x.starts
     )
-    select 'window', b.period::text, l.mode::text, l.max_claims, c.used, l.mode = 'enforce' and c.used >= l.max_claims,
+    select 'window', b.period::text, l.mode::text, l.max_claims, u.used, l.mode = 'enforce' and u.used >= l.max_claims,
         case when l.max_claims = 0 then 'paused' else 'window_exhausted' end,
         c.starts, case when l.max_claims > 0 then c.ends end, l.max_claims > 0
-    from sluicegate.policy_limit l
+    from sluicegate.policy p
+    join sluicegate.policy_limit l on l.queue_id = p.queue_id
     join sluicegate.budget_window b on b.id = l.window_id
     cross join lateral sluicegate.window_at(b.period, b.tz, b.starts_at, b.origin, p_now) w
     cross join lateral (
@@ -38,6 +39,13 @@ begin
         order by d.starts desc, d.used desc
         limit 1
     ) c
-    where l.queue_id = p_queue_id;
+    cross join lateral (
+        select case when not p.opening then c.used else (
+            select count(*) from sluicegate.attempt a where a.queue_id = p_queue_id and a.opened_at >= c.starts
+        ) - coalesce((
+            select f.amount from sluicegate.forgiven f where f.window_id = l.window_id and f.starts = c.starts
+        ), 0) end as used
+    ) u
+    where p.queue_id = p_queue_id;
 end
 $$;

@@ -1,6 +1,6 @@
 -- THE RULE: whether a queue admits a class now. Admitted exactly when one claim of one job, made now and alone, would take the head
 -- job; everybody asks here. Answers state, reason, next_eligible_at, exact, the closed gates under all and every gate under
--- gates: {gate, period, limit, used, until, exact}. One statement, so one snapshot: two would see two moments and prove nothing.
+-- gates: {gate, period, limit, used, until, exact}. Stable, so one snapshot: two would see two moments and prove nothing.
 -- Locks nothing. A policy that cannot be read or evaluated is admission_unavailable, never a guess.
 -- grants: none
 create or replace function sluicegate.verdict(p_queue_id bigint) returns jsonb
@@ -14,6 +14,9 @@ declare
     v_now timestamptz := sluicegate.clock();
     v_verdict jsonb;
 begin
+    if not (select q.governed from sluicegate.queue q where q.id = p_queue_id) then
+        return '{"state": "admitted", "reason": null, "next_eligible_at": null, "exact": true, "all": [], "gates": []}';
+    end if;
     with gate as (
         select g.* from sluicegate.policy p cross join lateral sluicegate.gate_pause(p, v_now) g where p.queue_id = p_queue_id
         union all

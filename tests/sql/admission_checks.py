@@ -1,0 +1,232 @@
+"""What holds of admission at every moment, whatever has happened: each rule looks at the tables alone, as an outsider would."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.sql.verbs import Json, Sql
+
+# What lanes and archive say was charged, beside what the attempts say was opened, a line for each window that was ever charged.
+_CHARGED = """
+    select c.*, (select count(*) from sluicegate.attempt a
+            where a.queue_id = c.queue_id and a.opened_at >= c.starts and a.opened_at < c.ends)
+        + (select coalesce(sum(n.attempts), 0) from sluicegate.attempt_count n
+            where n.queue_id = c.queue_id and n.minute >= c.starts and n.minute < c.ends) as opened,
+        c.ends > sluicegate.clock() as current,
+        exists (
+            select from sluicegate.policy_limit l join sluicegate.policy p on p.queue_id = l.queue_id and not p.opening
+            where l.window_id = c.window_id
+        ) as counted
+    from (
+        select u.queue_id, u.window_id, u.starts, max(u.ends) as ends, sum(u.used) as charged
+        from (
+            select l.queue_id, x.window_id, x.starts, x.ends, x.used
+            from sluicegate.lane l
+            cross join unnest(l.windows, l.starts, l.ends, l.used) as x(window_id, starts, ends, used)
+            union all
+            select o.queue_id, o.window_id, o.starts, o.ends, o.used from sluicegate.usage o
+            -- A claim that rolled a lane and was then refused has archived what still stands in the lane.
+            where not exists (
+                select from sluicegate.lane l
+                cross join unnest(l.windows, l.starts) as x(window_id, starts)
+                where l.queue_id = o.queue_id and l.lane = o.lane and x.window_id = o.window_id and x.starts = o.starts
+            )
+        ) u
+        group by u.queue_id, u.window_id, u.starts
+    ) c
+"""
+
+# Shares of a window that do not sum to its limit, and caps that with what is claimed could pass theirs.
+_SHARES = """
+    select p.queue_id, 'window ' || l.window_id as what, l.max_claims as most, s.dealt
+    from sluicegate.policy p
+    join sluicegate.policy_limit l on l.queue_id = p.queue_id and l.mode = 'enforce'
+    cross join lateral (
+        select sum(x.share) as dealt from sluicegate.lane a cross join unnest(a.windows, a.shares) as x(window_id, share)
+        where a.queue_id = p.queue_id and x.window_id = l.window_id
+    ) s
+    where s.dealt is distinct from l.max_claims
+    union all
+    select p.queue_id, 'in flight', p.max_in_flight, s.dealt
+    from sluicegate.policy p
+    cross join lateral (
+        select sum(greatest(a.cap, n.claimed)) + (
+                select count(*) from sluicegate.job j where j.queue_id = p.queue_id and j.state = 'claimed' and j.lane is null
+            ) as dealt, bool_and(a.cap = 0) as shut, count(*) filter (where a.cap is null) as uncapped
+        from sluicegate.lane a
+        cross join lateral (
+            select count(*) as claimed from sluicegate.job j
+            where j.queue_id = a.queue_id and j.lane = a.lane and j.state = 'claimed'
+        ) n
+        where a.queue_id = p.queue_id and a.live
+    ) s
+    where p.max_in_flight is not null and p.in_flight_mode = 'enforce' and not p.opening
+        and not s.shut and (s.dealt > p.max_in_flight or s.uncapped > 0)
+"""
+
+# A limit that is passed, though its queue has admitted something since the limit was last changed. One statement, so that it
+# may be asked at any moment while others claim. Only leases that are alive count, and only claims that were admitted (with a lane).
+_PASSED = """
+    select p.queue_id, 'in flight' as what, p.max_in_flight as most, f.claimed as used
+    from sluicegate.policy p
+    cross join lateral (
+        select count(*) filter (where j.lease_expires_at > sluicegate.clock()) as claimed,
+            max(j.claimed_at) filter (where j.lane is not null) as newest
+        from sluicegate.job j where j.queue_id = p.queue_id and j.state = 'claimed'
+    ) f
+    where p.in_flight_mode = 'enforce' and not p.opening and f.claimed > p.max_in_flight and f.newest > p.updated_at
+    union all
+    select p.queue_id, 'window ' || l.window_id, l.max_claims, w.used
+    from sluicegate.policy p
+    join sluicegate.policy_limit l on l.queue_id = p.queue_id and l.mode = 'enforce'
+    cross join lateral (
+        select sum(x.used - x.forgiven) as used, x.starts
+        from sluicegate.lane a
+        cross join unnest(a.windows, a.starts, a.used, a.forgiven) as x(window_id, starts, used, forgiven)
+        where a.queue_id = p.queue_id and x.window_id = l.window_id
+        group by x.starts
+    ) w
+    where not p.opening and w.used > l.max_claims and exists (
+        select from sluicegate.job j
+        where j.queue_id = p.queue_id and j.lane is not null and j.claimed_at > p.updated_at and j.claimed_at >= w.starts
+    )
+"""
+
+# A dead letter that no attempt accounts for would have been made by a limit.
+_LOST = """
+    select j.id, j.state, j.attempts_total, e.disposition
+    from sluicegate.job j
+    left join lateral (
+        select e.disposition from sluicegate.attempt a join sluicegate.attempt_end e on e.attempt_id = a.id
+        where a.job_id = j.id order by a.seq desc limit 1
+    ) e on true
+    where j.state = 'failed' and j.attempts_total > 0 and e.disposition is distinct from 'dead_lettered'
+        and exists (select from sluicegate.attempt a where a.job_id = j.id and a.seq = j.attempts_total)
+        or j.state = 'failed' and j.attempts_total = 0
+"""
+
+# What a queue could start, in order: lapsed claims by their lease (of one instant in any order), then by priority, due time, id.
+_WAITING = """
+    select j.id, rank() over (order by j.state <> 'claimed', l.at, l.priority, l.run_at, l.id) - 1 as ahead
+    from sluicegate.job j
+    join sluicegate.queue q on q.id = j.queue_id
+    cross join lateral (
+        select j.lease_expires_at as at, null::smallint as priority, null::timestamptz as run_at, null::bigint as id
+        where j.state = 'claimed'
+        union all
+        select null, j.priority, j.run_at, j.id where j.state <> 'claimed'
+    ) l
+    where q.name = %s and (j.state = 'pending' or j.state = 'scheduled' and j.run_at <= sluicegate.clock()
+        or j.state = 'claimed' and j.lease_expires_at <= sluicegate.clock()
+            and j.attempt < j.max_attempts and j.cancel_requested_at is null)
+    order by ahead, j.id
+"""
+
+
+@dataclass
+class Charges:
+    """*Charged = attempts opened*, per queue and window, over the life of a test.
+
+    A window that leaves its policy before it ends is charged no more; it is followed again when it is counted anew.
+    """
+
+    left: set[tuple[int, Any]] = field(default_factory=set)
+
+    def check(self, sql: Sql) -> int:
+        """How many windows were compared. Call it whenever a policy or the time may have changed."""
+        compared = 0
+        for row in sql.rows(_CHARGED):
+            key = (row["window_id"], row["starts"])
+            if row["current"]:
+                (self.left.discard if row["counted"] else self.left.add)(key)
+            if key not in self.left:
+                assert row["charged"] == row["opened"], row
+                compared += 1
+        return compared
+
+
+def check_limits(sql: Sql) -> None:
+    """Nothing is above a limit, and the shares of the lanes are such that nothing will be."""
+    assert not (wrong := sql.rows(_PASSED)), wrong
+    assert not (wrong := sql.rows(_SHARES)), wrong
+    assert not (wrong := sql.rows(_LOST)), wrong
+
+
+def passed(sql: Sql) -> list[Json]:
+    """Limits that are passed at this moment, in one look."""
+    return sql.rows(_PASSED)
+
+
+def claimed(sql: Sql, queue: str) -> int:
+    """How many jobs of a queue are claimed, lapsed ones too."""
+    return int(
+        sql.one(
+            "select count(*) from sluicegate.job j join sluicegate.queue q on q.id = j.queue_id"
+            " where q.name = %s and j.state = 'claimed'",
+            queue,
+        )
+    )
+
+
+def trial(sql: Sql, queue: str) -> Json:
+    """What a claim of one job, made now and alone, answers; a refused one is seen to change nothing. It is taken back."""
+    with sql.transaction():
+        kept = "select md5(string_agg(j::text, '|' order by j.id)) from sluicegate.job j where j.state in ('pending', 'scheduled')"
+        before = sql.one(kept)
+        answer = sql.claim(queue)
+        assert answer["claims"] or sql.one(kept) == before
+    return answer
+
+
+def check_rule(sql: Sql, queue: str) -> str:
+    """Whoever is asked about a queue says the same, and a claim does what they say. The clock stands still, nobody else acts.
+
+    Answers ``empty``, or the state or reason they agreed on.
+    """
+    queue_id, governed = sql.connection.execute(
+        "select id, governed from sluicegate.queue where name = %s", [queue]
+    ).fetchone() or (None, None)
+    verdict = sql.one("select sluicegate.verdict(%s)", queue_id)
+    admitted = verdict["state"] == "admitted"
+    standing = "admitted" if admitted else verdict["reason"]
+    bare = {name: value for name, value in verdict.items() if name != "gates"}
+    waiting = {row["id"]: row["ahead"] for row in sql.rows(_WAITING, queue)}
+
+    shown = sql.call("budget_show", queue=queue)
+    (status,) = sql.call("admission_status", queue=queue)["queues"]
+    for answer in (shown, status):
+        assert answer["status"] == (standing if governed else "ungoverned"), (answer, verdict)
+        assert not governed or answer["verdict"] == bare
+    assert shown["backlog"] == {"pending": len(waiting), "exact": True}
+    assert status["pending"] == len(waiting)
+
+    deferral = sql.one("select sluicegate.deferral(%s, sluicegate.clock())", queue_id)
+    answer = trial(sql, queue)
+    following = [job for job in sql.call("next_jobs", queue=queue, limit=200)["jobs"] if job["status"] != "scheduled"]
+    assert [waiting[job["id"]] for job in following] == list(waiting.values())
+    if not waiting:
+        assert (answer["empty"], answer["claims"], answer["deferred"], deferral) == (True, [], [], None), (
+            answer,
+            verdict,
+        )
+        return "empty"
+    # Empty beside a deferred queue says: nothing now. Alone it would say: nothing at all.
+    assert answer["empty"] is not admitted, (answer, verdict)
+    if admitted:
+        assert [waiting[claim["job"]["id"]] for claim in answer["claims"]] == [0], (answer, verdict)
+        assert (answer["deferred"], deferral) == ([], None)
+    else:
+        assert (answer["claims"], len(answer["deferred"])) == ([], 1), (answer, verdict)
+        (entry,) = answer["deferred"]
+        assert entry == deferral
+        assert {name: entry[name] for name in ("reason", "next_eligible_at", "exact", "all")} == {
+            name: verdict[name] for name in ("reason", "next_eligible_at", "exact", "all")
+        }
+        assert entry["pending"] == len(waiting)
+    for job in (following[0], following[-1]):
+        why = sql.call("explain", job_id=job["id"])
+        assert (why["waits_for"], why["position"], why["verdict"]) == ("admission", waiting[job["id"]], bare)
+        assert why["expected_at"] == job["expected_at"], (why, job)
+        assert (job["status"], job["reason"]) == (verdict["state"], verdict["reason"])
+    return str(standing)
