@@ -106,21 +106,29 @@ _LOST = """
         or j.state = 'failed' and j.attempts_total = 0
 """
 
-# What a queue could start, in order: lapsed claims by their lease (of one instant in any order), then by priority, due time, id.
+# What a queue could start, with how many come before each: lapsed claims by their lease, then the others by priority, due time, id.
 _WAITING = """
     select j.id, rank() over (order by j.state <> 'claimed', l.at, l.priority, l.run_at, l.id) - 1 as ahead
     from sluicegate.job j
-    join sluicegate.queue q on q.id = j.queue_id
     cross join lateral (
         select j.lease_expires_at as at, null::smallint as priority, null::timestamptz as run_at, null::bigint as id
         where j.state = 'claimed'
         union all
         select null, j.priority, j.run_at, j.id where j.state <> 'claimed'
     ) l
-    where q.name = %s and (j.state = 'pending' or j.state = 'scheduled' and j.run_at <= sluicegate.clock()
+    where j.queue_id = q.id and (j.state = 'pending' or j.state = 'scheduled' and j.run_at <= sluicegate.clock()
         or j.state = 'claimed' and j.lease_expires_at <= sluicegate.clock()
             and j.attempt < j.max_attempts and j.cancel_requested_at is null)
-    order by ahead, j.id
+"""
+
+# Everybody who answers for a queue, at one moment.
+_ASKED = f"""
+    select q.governed, sluicegate.verdict(q.id) as verdict, sluicegate.budget_show(q.name) as shown,
+        sluicegate.admission_status(q.name) as status, sluicegate.deferral(q.id, sluicegate.clock()) as deferral,
+        sluicegate.next_jobs(q.name, 200) as following,
+        (select coalesce(jsonb_object_agg(w.id, w.ahead), '{{}}') from ({_WAITING}) w) as waiting,
+        (select md5(string_agg(j::text, '|' order by j.id)) from sluicegate.job j where j.state in ('pending', 'scheduled')) as kept
+    from sluicegate.queue q where q.name = %s
 """
 
 
@@ -169,13 +177,12 @@ def claimed(sql: Sql, queue: str) -> int:
     )
 
 
-def trial(sql: Sql, queue: str) -> Json:
-    """What a claim of one job, made now and alone, answers; a refused one is seen to change nothing. It is taken back."""
+def trial(sql: Sql, queue: str, kept: str) -> Json:
+    """What a claim of one job, made now and alone, answers; a refused one leaves what waits as it was. It is taken back."""
     with sql.transaction():
-        kept = "select md5(string_agg(j::text, '|' order by j.id)) from sluicegate.job j where j.state in ('pending', 'scheduled')"
-        before = sql.one(kept)
         answer = sql.claim(queue)
-        assert answer["claims"] or sql.one(kept) == before
+        if not answer["claims"]:
+            assert sql.rows(_ASKED, queue)[0]["kept"] == kept
     return answer
 
 
@@ -184,32 +191,26 @@ def check_rule(sql: Sql, queue: str) -> str:
 
     Answers ``empty``, or the state or reason they agreed on.
     """
-    queue_id, governed = sql.connection.execute(
-        "select id, governed from sluicegate.queue where name = %s", [queue]
-    ).fetchone() or (None, None)
-    verdict = sql.one("select sluicegate.verdict(%s)", queue_id)
+    (asked,) = sql.rows(_ASKED, queue)
+    verdict, shown, deferral = asked["verdict"], asked["shown"], asked["deferral"]
+    waiting = {int(job): ahead for job, ahead in asked["waiting"].items()}
     admitted = verdict["state"] == "admitted"
     standing = "admitted" if admitted else verdict["reason"]
     bare = {name: value for name, value in verdict.items() if name != "gates"}
-    waiting = {row["id"]: row["ahead"] for row in sql.rows(_WAITING, queue)}
 
-    shown = sql.call("budget_show", queue=queue)
-    (status,) = sql.call("admission_status", queue=queue)["queues"]
+    (status,) = asked["status"]["queues"]
     for answer in (shown, status):
-        assert answer["status"] == (standing if governed else "ungoverned"), (answer, verdict)
-        assert not governed or answer["verdict"] == bare
+        assert answer["status"] == (standing if asked["governed"] else "ungoverned"), (answer, verdict)
+        assert not asked["governed"] or answer["verdict"] == bare
     assert shown["backlog"] == {"pending": len(waiting), "exact": True}
     assert status["pending"] == len(waiting)
 
-    deferral = sql.one("select sluicegate.deferral(%s, sluicegate.clock())", queue_id)
-    answer = trial(sql, queue)
-    following = [job for job in sql.call("next_jobs", queue=queue, limit=200)["jobs"] if job["status"] != "scheduled"]
-    assert [waiting[job["id"]] for job in following] == list(waiting.values())
+    answer = trial(sql, queue, asked["kept"])
+    following = [job for job in asked["following"]["jobs"] if job["status"] != "scheduled"]
+    assert [waiting[job["id"]] for job in following] == sorted(waiting.values())
     if not waiting:
-        assert (answer["empty"], answer["claims"], answer["deferred"], deferral) == (True, [], [], None), (
-            answer,
-            verdict,
-        )
+        nothing = (answer["empty"], answer["claims"], answer["deferred"], deferral)
+        assert nothing == (True, [], [], None), (answer, verdict)
         return "empty"
     # Empty beside a deferred queue says: nothing now. Alone it would say: nothing at all.
     assert answer["empty"] is not admitted, (answer, verdict)
@@ -217,15 +218,18 @@ def check_rule(sql: Sql, queue: str) -> str:
         assert [waiting[claim["job"]["id"]] for claim in answer["claims"]] == [0], (answer, verdict)
         assert (answer["deferred"], deferral) == ([], None)
     else:
-        assert (answer["claims"], len(answer["deferred"])) == ([], 1), (answer, verdict)
-        (entry,) = answer["deferred"]
-        assert entry == deferral
-        assert {name: entry[name] for name in ("reason", "next_eligible_at", "exact", "all")} == {
-            name: verdict[name] for name in ("reason", "next_eligible_at", "exact", "all")
-        }
-        assert entry["pending"] == len(waiting)
-    for job in (following[0], following[-1]):
-        why = sql.call("explain", job_id=job["id"])
+        assert (answer["claims"], answer["deferred"]) == ([], [deferral]), (answer, verdict)
+        told = {name: deferral[name] for name in ("reason", "next_eligible_at", "exact", "all")}
+        assert told == {name: verdict[name] for name in told}
+        assert deferral["pending"] == len(waiting)
+    for job, why in zip(
+        (following[0], following[-1]),
+        sql.connection.execute(
+            "select sluicegate.explain(%s), sluicegate.explain(%s)", [following[0]["id"], following[-1]["id"]]
+        ).fetchone()
+        or (),
+        strict=True,
+    ):
         assert (why["waits_for"], why["position"], why["verdict"]) == ("admission", waiting[job["id"]], bare)
         assert why["expected_at"] == job["expected_at"], (why, job)
         assert (job["status"], job["reason"]) == (verdict["state"], verdict["reason"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from tests.sql.verbs import Json, Sql
@@ -25,10 +26,12 @@ def govern(sql: Sql, queue: str = "q", *limits: Json, opened: bool = True, **fie
 
 def ask(sql: Sql, *queues: str, **request: Any) -> Json:
     """A claim, asked again while peers are in the way."""
+    deadline = time.monotonic() + 60
     while True:
         answer = sql.claim(*queues, **request)
         if answer["claims"] or answer["deferred"] or answer["empty"] or answer["error"]:
             return answer
+        assert time.monotonic() < deadline, "peers are in the way, it says, for a minute"
 
 
 def fill(sql: Sql, queue: str = "q") -> int:

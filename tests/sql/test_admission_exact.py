@@ -1,0 +1,411 @@
+"""What stays exact because real life does it: limits over running work, lapses, batches, lanes that grow, clocks that step back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from sluicegate.testing import freeze_clock
+from tests.sql.admission_checks import Charges, check_limits, check_rule, claimed
+from tests.sql.budgets import gates, govern, opened, used, window
+from tests.sql.conftest import OpenSql
+from tests.sql.verbs import Json, Sql, check_ledger, in_background, wait_blocked
+
+NOON = datetime(2026, 5, 6, 12, tzinfo=UTC)
+
+
+def stock(sql: Sql, queue: str, jobs: int, **fields: object) -> list[int]:
+    return sql.enqueue_many({"queue": queue, **fields} for _ in range(jobs))
+
+
+def ask(sql: Sql, *queues: str, **request: Any) -> Json:
+    """A claim with nobody else about: it takes something, or knows why not."""
+    answer = sql.claim(*queues, **request)
+    assert answer["claims"] or answer["deferred"] or answer["empty"], answer
+    return answer
+
+
+def check_all(sql: Sql, *queues: str) -> None:
+    """Charges, limits and shares are right, and everybody agrees about the queues. The clock must stand still."""
+    Charges().check(sql)
+    check_limits(sql)
+    check_ledger(sql)
+    for queue in queues:
+        check_rule(sql, queue)
+
+
+# A limit set while claims are in the air
+
+
+def test_a_first_policy_counts_what_was_claimed_before_it_from_the_start(sql: Sql) -> None:
+    freeze_clock(sql.connection, NOON)
+    stock(sql, "q", 9)
+    sql.take(n=3)
+    status = sql.call("set_admission_policy", queue="q", policy={"limits": [window(3), window(5, "hour")]})
+    assert status["status"] == "window_exhausted"
+    assert {gate["period"]: gate["used"] for gate in status["gates"]} == {"day": 3, "hour": 3}
+    check_all(sql, "q")
+    sql.call("reset_usage", queue="q", period="day")
+    check_all(sql, "q")
+    assert len(ask(sql, n=9)["claims"]) == 2
+    assert (used(sql), used(sql, "hour")) == (2, 5)
+    check_all(sql, "q")
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_a_new_window_waits_for_a_governed_claim_in_the_air_and_counts_it(
+    sql: Sql, another: OpenSql, lanes: int
+) -> None:
+    stock(sql, "q", 9)
+    govern(sql, "q", max_in_flight=9, lanes=lanes)
+    early, editor = another(), another()
+    early.do("begin")
+    assert len(early.take(n=2)) == 2
+    limits = {"limits": [window(3)], "max_in_flight": 9, "lanes": lanes}
+    editing = in_background(lambda: editor.call("set_admission_policy", queue="q", policy=limits))
+    wait_blocked(sql, editor.pid, by=early.pid)
+    early.commit()
+    assert editing.result(30)["gates"][1]["used"] == 2
+    assert len(ask(sql, n=9)["claims"]) == 1
+    assert used(sql) == opened(sql) == 3
+
+
+def test_a_window_added_while_the_first_policy_still_waits_counts_the_claims_in_the_air_too(
+    sql: Sql, another: OpenSql
+) -> None:
+    stock(sql, "q", 9)
+    early = another()
+    early.do("begin")
+    early.take(n=2)
+    govern(sql, "q", window(9), opened=False)
+    govern(sql, "q", window(9), window(3, "hour"), max_in_flight=5, opened=False)
+    assert sql.take() == []
+    early.commit()
+    assert len(ask(sql, n=9)["claims"]) == 1
+    assert (used(sql), used(sql, "hour"), gates(sql)["in_flight"]["used"]) == (3, 3, 3)
+
+
+# A cap over running jobs
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 16])
+@pytest.mark.parametrize("before", ["ungoverned", "window only"])
+def test_a_cap_over_running_jobs_counts_them_all(sql: Sql, lanes: int, before: str) -> None:
+    freeze_clock(sql.connection, NOON)
+    stock(sql, "q", 12)
+    if before == "window only":
+        govern(sql, "q", window(100), lanes=4)
+    held = [claim for _ in range(5) for claim in ask(sql)["claims"]]
+    govern(sql, "q", max_in_flight=3, lanes=lanes)
+    check_all(sql, "q")
+    for number, claim in enumerate(held, 1):
+        assert ask(sql)["deferred"][0]["all"][0]["used"] == 6 - number
+        sql.complete(claim)
+        check_all(sql, "q")
+        if number == 3:
+            assert [len(ask(sql, n=9)["claims"]), claimed(sql, "q")] == [1, 3]
+            break
+    check_all(sql, "q")
+
+
+ENDS: dict[str, Callable[[Sql, Json], object]] = {
+    "complete": lambda sql, claim: sql.complete(claim),
+    "fail": lambda sql, claim: sql.fail(claim),
+    "release": lambda sql, claim: sql.release(claim),
+    "spent": lambda sql, claim: (
+        sql.do("update sluicegate.job set max_attempts = attempt where id = %s", claim["job"]["id"]),
+        sql.lapse(claim["job"]["id"]),
+    ),
+}
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("order", list(permutations(ENDS)), ids="-".join)
+def test_a_cap_lowered_below_its_use_is_worked_off_in_every_order(sql: Sql, lanes: int, order: tuple[str, ...]) -> None:
+    freeze_clock(sql.connection, NOON)
+    stock(sql, "q", 9)
+    govern(sql, max_in_flight=4, lanes=lanes)
+    held = [claim for _ in range(4) for claim in ask(sql)["claims"]]
+    govern(sql, max_in_flight=2, lanes=4 - lanes)
+    check_all(sql, "q")
+    for left, end, claim in zip((3, 2, 1), order, held[::-1], strict=False):
+        ENDS[end](sql, claim)
+        check_all(sql, "q")
+        got = ask(sql, n=9)
+        assert len(got["claims"]) == max(0, 2 - left)
+        assert got["deferred"][0]["reason"] == "in_flight_full"
+        assert claimed(sql, "q") == max(left, 2)
+        check_all(sql, "q")
+    check_ledger(sql)
+
+
+# Lanes
+
+
+@pytest.mark.parametrize("path", [(1, 16, 3, 1), (16, 1, 16, 2), (5, 4, 3, 2, 1)], ids=str)
+def test_lanes_grow_and_shrink_and_nothing_is_lost_or_gained(sql: Sql, path: tuple[int, ...]) -> None:
+    freeze_clock(sql.connection, NOON)
+    stock(sql, "q", 60)
+    held: list[Json] = []
+    for lanes in path:
+        govern(sql, "q", window(23), max_in_flight=7, lanes=lanes)
+        check_all(sql, "q")
+        held += [claim for _ in range(3) for claim in ask(sql, n=2)["claims"]]
+        assert claimed(sql, "q") == min(7, len(held))
+        check_all(sql, "q")
+        for claim in held[::2]:
+            sql.complete(claim)
+        held = held[1::2]
+        check_all(sql, "q")
+    while got := ask(sql, n=9)["claims"]:
+        for claim in held + got:
+            sql.complete(claim)
+        held = []
+    assert (opened(sql), used(sql)) == (23, 23)
+    check_all(sql, "q")
+
+
+def test_lanes_that_grow_while_a_claim_takes_them_all_lose_no_charge(sql: Sql, another: OpenSql) -> None:
+    """The exact way waits for the lanes it saw; those added meanwhile are charged by others, and must be waited for too."""
+    stock(sql, "q", 30)
+    govern(sql, "q", window(8))
+    editor, slow, fast = another(), another(), another()
+    sql.replace("settle", ("begin\n", "begin\n    perform pg_advisory_xact_lock_shared(7);\n"))
+    with editor.transaction():
+        editor.call("set_admission_policy", queue="q", policy={"limits": [window(8)], "lanes": 4})
+        slow.do("begin")
+        waiting = in_background(lambda: slow.one("select sluicegate.admit_slow(1, '{}', 1, 0)"))
+        wait_blocked(sql, slow.pid, by=editor.pid)
+        sql.do("begin")
+        sql.one("select pg_advisory_xact_lock(7) is null")
+        editor.commit()
+    # It holds the one lane that it saw, and is about to deal the shares anew.
+    wait_blocked(fast, slow.pid, by=sql.pid)
+    taken = fast.take(n=2)
+    sql.commit()
+    waiting.result(30)
+    slow.do("rollback")
+    assert used(sql) == opened(sql) == len(taken)
+    check_limits(sql)
+
+
+# Takeovers
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+@pytest.mark.parametrize(("lanes", "then"), [(1, 1), (3, 3), (5, 1), (1, 5)])
+def test_at_a_full_cap_a_lapsed_claim_is_taken_over_and_no_other_starts(
+    sql: Sql, by_id: bool, lanes: int, then: int
+) -> None:
+    freeze_clock(sql.connection, NOON)
+    stock(sql, "q", 6, max_attempts=9)
+    govern(sql, max_in_flight=3, lanes=lanes)
+    held = [claim["job"]["id"] for _ in range(3) for claim in ask(sql)["claims"]]
+    govern(sql, max_in_flight=3, lanes=then)
+    for job in [*held, *held]:
+        sql.lapse(job)
+        check_all(sql, "q")
+        taken = sql.call("claim_job", job_id=job)["claim"] if by_id else ask(sql)["claims"][0]
+        assert taken["job"]["id"] == job
+        check_all(sql, "q")
+        assert ask(sql, n=5)["deferred"][0]["reason"] == "in_flight_full"
+        assert claimed(sql, "q") == 3
+    sql.lapse(*held)
+    assert sorted(claim["job"]["id"] for claim in ask(sql, n=5)["claims"]) == held
+    check_all(sql, "q")
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+def test_in_debt_a_takeover_waits_as_well_until_the_debt_is_worked_off(sql: Sql, by_id: bool) -> None:
+    freeze_clock(sql.connection, NOON)
+    stock(sql, "q", 6)
+    govern(sql, max_in_flight=3)
+    held = ask(sql, n=3)["claims"]
+    govern(sql, max_in_flight=2)
+    lapsed = held[0]["job"]["id"]
+    sql.lapse(lapsed)
+    check_all(sql, "q")
+
+    def take() -> Json:
+        answer = sql.call("claim_job", job_id=lapsed) if by_id else ask(sql)
+        return {"status": "ok" if answer["claims"] else "deferred"} if "claims" in answer else answer
+
+    assert take()["status"] == "deferred"
+    sql.complete(held[1])
+    check_all(sql, "q")
+    assert take()["status"] == "ok"
+    assert claimed(sql, "q") == 2
+    check_all(sql, "q")
+
+
+# Lapsed claims that nobody may take over
+
+
+@pytest.mark.parametrize("spent", [True, False], ids=["attempts spent", "cancelled"])
+@pytest.mark.parametrize("by_id", [False, True])
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_lapsed_claim_that_nobody_may_take_over_is_reaped_by_the_claim_that_needs_its_slot(
+    sql: Sql, spent: bool, by_id: bool, lanes: int
+) -> None:
+    freeze_clock(sql.connection, NOON)
+    stock(sql, "q", 2, max_attempts=1)
+    govern(sql, max_in_flight=2, lanes=lanes)
+    stale = [claim for _ in range(2) for claim in ask(sql)["claims"]]
+    waiting = stock(sql, "q", 1)[0]
+    if not spent:
+        sql.do("update sluicegate.job set max_attempts = 9")
+        for claim in stale:
+            sql.call("cancel", job_id=claim["job"]["id"])
+    assert ask(sql)["deferred"]
+    sql.lapse(*(claim["job"]["id"] for claim in stale))
+    check_all(sql, "q")
+    taken = sql.call("claim_job", job_id=waiting)["claim"] if by_id else ask(sql)["claims"][0]
+    assert taken["job"]["id"] == waiting
+    assert claimed(sql, "q") == 1
+    for claim in stale:
+        assert sql.state(claim["job"]["id"]) == ("failed" if spent else "cancelled")
+        assert sql.complete(claim)["status"] == "conflict"
+        assert sql.heartbeat(claim)["status"] == "conflict"
+    check_all(sql, "q")
+
+
+def test_a_spent_claim_holds_up_no_takeover_of_another(sql: Sql) -> None:
+    """With one slot for two lapsed claims, one of which nobody may take over, the other one goes on."""
+    freeze_clock(sql.connection, NOON)
+    first, spent = stock(sql, "q", 2)
+    sql.do("update sluicegate.job set max_attempts = 1 where id = %s", spent)
+    govern(sql, max_in_flight=2)
+    ask(sql, n=2)
+    govern(sql, max_in_flight=1)
+    sql.lapse(first, spent)
+    check_all(sql, "q")
+    assert [claim["job"]["id"] for claim in sql.take()] == [first]
+    assert sql.state(spent) == "failed"
+    check_all(sql, "q")
+
+
+def test_a_spent_claim_that_is_just_being_renewed_keeps_its_slot(sql: Sql, another: OpenSql) -> None:
+    stock(sql, "q", 1, max_attempts=1)
+    govern(sql, max_in_flight=1)
+    claim = sql.take_one()
+    stock(sql, "q", 1)
+    sql.lapse(claim["job"]["id"])
+    holder = another()
+    with holder.transaction():
+        assert holder.heartbeat(claim)["status"] == "ok"
+        assert sql.take() == []
+        holder.commit()
+    assert ask(sql)["deferred"][0]["reason"] == "in_flight_full"
+    assert sql.complete(claim)["status"] == "ok"
+
+
+# Batches, boundaries, many queues
+
+
+@pytest.mark.parametrize("lanes", [1, 4, 16])
+@pytest.mark.parametrize("kind", ["window", "in flight"])
+def test_a_batch_over_a_nearly_used_budget_is_cut_to_what_is_left(sql: Sql, lanes: int, kind: str) -> None:
+    freeze_clock(sql.connection, NOON)
+    stock(sql, "q", 40)
+    limits = {"max_in_flight": 20} if kind == "in flight" else {}
+    govern(sql, "q", *([window(20)] if kind == "window" else []), lanes=lanes, **limits)
+    while opened(sql) < 17:
+        assert ask(sql, n=17 - opened(sql))["claims"]
+    check_all(sql, "q")
+    while got := ask(sql, n=10)["claims"]:
+        assert opened(sql) <= 20, got
+        check_all(sql, "q")
+    assert opened(sql) == 20
+    assert ask(sql, n=10)["deferred"][0]["pending"] == 20
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("exact_way", [False, True])
+def test_a_claim_that_waited_across_midnight_opens_in_the_new_day(
+    sql: Sql, another: OpenSql, lanes: int, exact_way: bool
+) -> None:
+    midnight = datetime(2026, 5, 6, tzinfo=UTC)
+    freeze_clock(sql.connection, midnight - timedelta(seconds=1))
+    stock(sql, "q", 9)
+    govern(sql, "q", window(1), lanes=lanes)
+    if exact_way:
+        # Every lane is closed to the quick way: it must take them all.
+        sql.do("update sluicegate.lane set live = false")
+    holder, waiter = another(), another()
+    with holder.transaction():
+        holder.do("select from sluicegate.lane for no key update")
+        waiting = in_background(lambda: waiter.claim(n=5))
+        wait_blocked(sql, waiter.pid, by=holder.pid)
+        freeze_clock(sql.connection, midnight + timedelta(seconds=1))
+    (claim,) = waiting.result(30)["claims"]
+    assert sql.attempts(claim["job"]["id"])[0]["opened_at"] == midnight + timedelta(seconds=1)
+    assert (used(sql), gates(sql)["day"]["starts"]) == (1, "2026-05-06T00:00:00+00:00")
+    check_all(sql, "q")
+
+
+TIGHT: dict[str, Json] = {
+    "hour": {"limits": [window(2, "hour"), window(9)], "max_in_flight": 9},
+    "day": {"limits": [window(9, "hour"), window(2)], "max_in_flight": 9},
+    "in_flight": {"limits": [window(9, "hour"), window(9)], "max_in_flight": 2},
+}
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_several_queues_in_one_call_each_keep_the_tightest_of_their_limits(sql: Sql, lanes: int) -> None:
+    freeze_clock(sql.connection, NOON)
+    for queue, policy in TIGHT.items():
+        stock(sql, queue, 8)
+        sql.call("set_admission_policy", queue=queue, policy={**policy, "lanes": lanes})
+    stock(sql, "free", 3)
+    got: list[str] = []
+    for _ in range(12):
+        got += [claim["job"]["queue"] for claim in sql.take(*TIGHT, "free", n=20)]
+    assert {queue: got.count(queue) for queue in got} == {"hour": 2, "day": 2, "in_flight": 2, "free": 3}
+    deferred = {entry["queue"]: entry for entry in ask(sql, *TIGHT)["deferred"]}
+    for queue in TIGHT:
+        (closed,) = deferred[queue]["all"]
+        assert (closed["period"] or closed["gate"], closed["used"], closed["limit"]) == (queue, 2, 2)
+    check_all(sql, *TIGHT, "free")
+
+
+def test_a_queue_that_needs_the_exact_way_starves_behind_no_other(sql: Sql) -> None:
+    """A call that holds a lane takes no other's lanes all at once; so each of its queues must sometimes come first."""
+    govern(sql, "busy", window(1000))
+    stock(sql, "tight", 6)
+    govern(sql, "tight", max_in_flight=2)
+    held = ask(sql, "tight", n=2)["claims"]
+    govern(sql, "tight", max_in_flight=1)
+    for claim in held:
+        sql.complete(claim)
+    for _ in range(80):
+        sql.enqueue("busy", priority=0)
+        if "tight" in {claim["job"]["queue"] for claim in sql.take("busy", "tight", n=5)}:
+            return
+    raise AssertionError("80 calls took nothing of a queue that has room")
+
+
+# A clock that steps back
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+def test_a_clock_that_steps_back_over_a_boundary_opens_nothing_twice_and_closes_nothing(sql: Sql, lanes: int) -> None:
+    freeze_clock(sql.connection, NOON - timedelta(seconds=30))
+    stock(sql, "q", 30)
+    govern(sql, "q", window(4, "hour"), window(20), lanes=lanes)
+    assert sum(len(ask(sql, n=4)["claims"]) for _ in range(4)) == 4
+    freeze_clock(sql.connection, NOON + timedelta(seconds=30))
+    assert len(ask(sql)["claims"]) == 1
+    check_all(sql, "q")
+    freeze_clock(sql.connection, NOON - timedelta(seconds=10))
+    check_all(sql, "q")
+    assert sum(len(ask(sql, n=4)["claims"]) for _ in range(4)) == 3
+    check_all(sql, "q")
+    assert ask(sql)["deferred"][0]["next_eligible_at"] == "2026-05-06T13:00:00+00:00"
+    assert sql.one("select max(lease_expires_at) from sluicegate.job") == NOON + timedelta(seconds=330)
+    freeze_clock(sql.connection, NOON + timedelta(hours=1))
+    assert sum(len(ask(sql, n=4)["claims"]) for _ in range(4)) == 4
+    check_all(sql, "q")
