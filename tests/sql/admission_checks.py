@@ -41,7 +41,7 @@ _CHARGED = """
 _SHARES = """
     select p.queue_id, 'window ' || l.window_id as what, l.max_claims as most, s.dealt
     from sluicegate.policy p
-    join sluicegate.policy_limit l on l.queue_id = p.queue_id and l.mode = 'enforce'
+    join sluicegate.policy_limit l on l.queue_id = p.queue_id and l.mode = 'enforce' and not p.opening
     cross join lateral (
         select sum(x.share) as dealt from sluicegate.lane a cross join unnest(a.windows, a.shares) as x(window_id, share)
         where a.queue_id = p.queue_id and x.window_id = l.window_id

@@ -1,11 +1,12 @@
 -- Admits as many of the locked candidates of one governed queue as its policy has room for, charged to lanes, in their order. state is
 -- ok, closed (a verdict proved it), busy (ask again) or unavailable (fail closed; the verdict says why). Locks lanes only: p_held says
--- that the transaction holds one already, and then it never waits. The fast way is rolled back, and its lanes with it, before
--- the exact one.
+-- that the transaction holds one already, and then it never waits; holds that it does afterwards. A way that took nothing is rolled back,
+-- and its lanes with it.
 -- grants: none
 create or replace function sluicegate.admit(
     p_queue_id bigint, p_ids bigint[], p_lane smallint, p_held boolean,
-    out ids bigint[], out lanes smallint[], out at timestamptz, out state text, out verdict jsonb
+    out ids bigint[], out lanes smallint[], out at timestamptz, out state text, out verdict jsonb,
+    out holds boolean
 )
 language plpgsql
 set search_path = sluicegate, pg_temp
@@ -25,17 +26,22 @@ declare
 begin
     ids := '{}';
     lanes := '{}';
+    holds := p_held;
     begin
         select p.* into strict v_policy from sluicegate.policy p where p.queue_id = p_queue_id;
-        if v_policy.opening and (p_held or not sluicegate.open_lanes(p_queue_id)) then
-            state := 'busy';
-            return;
+        if v_policy.opening then
+            holds := true;
+            if p_held or not sluicegate.open_lanes(p_queue_id) then
+                state := 'busy';
+                return;
+            end if;
         end if;
         v_limits := sluicegate.policy_windows(p_queue_id);
     exception
         when query_canceled or serialization_failure or deadlock_detected then
             raise;
         when others then
+            holds := p_held;
             state := 'unavailable';
             verdict := sluicegate.unavailable(sqlstate, sqlerrm);
             return;
@@ -66,6 +72,7 @@ begin
             lanes := v_fast.lanes;
             at := v_fast.at;
             state := 'ok';
+            holds := true;
             return;
         end if;
         if v_fast.locked > 0 and v_fast.spare = 0 then
@@ -94,8 +101,14 @@ begin
         ids := v_lapsed.ids[1:v_slow.takeovers] || v_fresh[1:cardinality(v_slow.lanes) - v_slow.takeovers];
         lanes := v_slow.lanes;
         at := v_slow.at;
-        state := case when cardinality(ids) > 0 then 'ok' else 'closed' end;
+        if cardinality(ids) = 0 then
+            raise exception using errcode = 'SG00A', message = 'no lane had room';
+        end if;
+        state := 'ok';
+        holds := true;
     exception
+        when sqlstate 'SG00A' then
+            state := 'closed';
         when query_canceled or serialization_failure or deadlock_detected then
             raise;
         when others then

@@ -67,6 +67,10 @@ begin
         end if;
         -- All of a batch belongs to the same windows: a lane that a peer has rolled on is left for the next call.
         continue when v_starts <> v_lane.starts;
+        if v_now < any (v_lane.starts) then
+            -- The clock was set back: nothing opens before the window that it is charged to.
+            v_now := (select max(s) from unnest(v_lane.starts) s);
+        end if;
         v_seen := v_seen + 1;
         v_room := sluicegate.lane_room(v_lane);
         if v_lanes > 1 and p_fresh > 1 then

@@ -29,7 +29,7 @@ begin
         return;
     end if;
     v_first := (p_first % v_policy.lanes)::smallint;
-    perform sluicegate.settle(p_queue_id, at, v_first);
+    at := sluicegate.settle(p_queue_id, at, v_first);
     select min(w.room)::integer into v_room
     from (
         select sum(x.share + x.forgiven - x.used) as room

@@ -44,6 +44,11 @@ begin
             v_ended := v_ended + cardinality(v_spent);
             exit when v_ended >= 100;
         end loop;
+        if cardinality(v_ids) >= p_n then
+            -- Takeovers alone fill the batch, and what stands behind them has not been seen.
+            perform sluicegate.end_spent(v_queue, p_now);
+            exit;
+        end if;
     end loop;
     if pg_stat_get_xact_tuples_returned('sluicegate.job_lapse'::regclass) - v_entries > 1000 + 10 * p_n then
         perform sluicegate.lapsed_looked(q, p_now) from unnest(p_queues) q;

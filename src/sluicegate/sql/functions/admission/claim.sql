@@ -35,7 +35,8 @@ begin
             'Send [{"job_id": 1, "lease_token": "…", "outcome": "completed"}].');
     end if;
     if v_finishes = '[]' and jsonb_array_length(p_requests) = 1 then
-        return json_build_object('responses', json_build_array(sluicegate.claim_request(p_requests -> 0, p_worker, '{}', false)),
+        return json_build_object('responses', json_build_array((
+                select r.response from sluicegate.claim_request(p_requests -> 0, p_worker, '{}', false) r)),
             'finished', '[]'::json, 'server_time', sluicegate.clock())::jsonb;
     end if;
 
@@ -52,10 +53,9 @@ begin
                 perform sluicegate.refuse('55P03', null, 'Another call with this request_id, or on its jobs, is still running.',
                     'Repeat the request after a short wait.');
             end if;
-            v_response := sluicegate.claim_request(v_request, p_worker, v_freed, v_held);
-            -- Claims on governed queues hold lanes until the commit: the next request waits for none.
-            v_held := v_held or v_ord < jsonb_array_length(p_requests) and exists (
-                select from json_array_elements(v_response -> 'claims') c where c ->> 'admission' is not null);
+            -- What holds lanes holds them until the commit: the next request waits for none.
+            select r.response, r.held into v_response, v_held
+            from sluicegate.claim_request(v_request, p_worker, v_freed, v_held) r;
         exception
             -- Also a statement_timeout: what was finished above stands.
             when query_canceled or others then

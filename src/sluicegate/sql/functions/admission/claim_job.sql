@@ -59,19 +59,8 @@ begin
             'message', format('Job %s cannot be claimed: %s.', p_job_id, v_why));
     end if;
     if (select q.governed from sluicegate.queue q where q.id = v_job.queue_id) then
-        -- Lapsed claims that nobody may take over hold no slot: they end before any lane is taken.
-        perform sluicegate.end_lapsed(l.ids, v_now)
-        from (
-            select array_agg(s.id) as ids
-            from (
-                select j.id from sluicegate.job j
-                where j.queue_id = v_job.queue_id and j.state = 'claimed' and j.lease_expires_at <= v_now
-                    and (j.attempt >= j.max_attempts or j.cancel_requested_at is not null)
-                limit 100
-                for no key update skip locked
-            ) s
-        ) l
-        where l.ids is not null;
+        -- Before any lane is taken.
+        perform sluicegate.end_spent(v_job.queue_id, v_now);
         v_admitted := sluicegate.admit(v_job.queue_id, array[p_job_id], v_job.lane, false);
         if cardinality(v_admitted.ids) = 0 then
             v_deferral := case when v_admitted.state <> 'busy' then sluicegate.deferral(v_job.queue_id, v_now, v_admitted.verdict, v_job.state <> 'claimed') end;

@@ -14,18 +14,11 @@ declare
     v_ahead bigint := p_ahead;
     v_room bigint;
 begin
-    select array_agg(l.window_id order by l.window_id), array_agg(l.max_claims order by l.window_id),
-        array_agg(greatest(l.max_claims - g.used, 0) order by l.window_id), array_agg(g.ends order by l.window_id)
+    select array_agg(g.window_id order by g.window_id), array_agg(g.capacity order by g.window_id),
+        array_agg(greatest(g.capacity - g.used, 0) order by g.window_id), array_agg(g.until order by g.window_id)
     into v_windows, v_most, v_left, v_ends
-    from sluicegate.policy_limit l
-    join sluicegate.budget_window b on b.id = l.window_id
-    cross join lateral sluicegate.window_at(b.period, b.tz, b.starts_at, b.origin, p_now) w
-    cross join lateral (
-        select w.ends, coalesce(sum(x.used - x.forgiven), 0) as used
-        from sluicegate.lane_now a cross join lateral unnest(a.windows, a.starts, a.used, a.forgiven) as x(window_id, starts, used, forgiven)
-        where a.queue_id = p_queue_id and x.window_id = l.window_id and x.starts >= w.starts
-    ) g
-    where l.queue_id = p_queue_id and l.mode = 'enforce';
+    from sluicegate.gate_windows(p_queue_id, p_now) g
+    where g.mode = 'enforce';
     if v_windows is null then
         return p_now;
     end if;

@@ -26,7 +26,7 @@ begin
         return sluicegate.job_not_found(p_job_id);
     end if;
     select q.name, q.governed into v_queue from sluicegate.queue q where q.id = v_job.queue_id;
-    v_verdict := sluicegate.queue_verdict(v_job.queue_id);
+    v_verdict := sluicegate.verdict(v_job.queue_id);
     v_waits := case
         when exists (select from sluicegate.waiting_jobs(array[v_job.id], v_now)) then 'admission'
         when v_job.state = 'scheduled' then 'run_at'

@@ -4,7 +4,7 @@
 -- grants: none
 create or replace function sluicegate.gate_in_flight(
     p_policy sluicegate.policy, p_now timestamptz, out gate text, out period text, out mode text, out capacity integer, out used bigint,
-    out closed boolean, out reason text, out starts timestamptz, out until timestamptz, out exact boolean
+    out closed boolean, out reason text, out starts timestamptz, out until timestamptz, out exact boolean, out window_id bigint
 ) returns setof record
 language plpgsql stable
 set search_path = sluicegate, pg_temp
@@ -37,7 +37,7 @@ begin
         p_policy.in_flight_mode = 'enforce'
             and (p_policy.max_in_flight = 0 or f.used - (f.open > 0)::integer >= p_policy.max_in_flight),
         case when p_policy.max_in_flight = 0 then 'paused' else 'in_flight_full' end, null::timestamptz,
-        case when p_policy.max_in_flight > 0 then f.ends + interval '30 seconds' end, false
+        case when p_policy.max_in_flight > 0 then f.ends + interval '30 seconds' end, false, null::bigint
     from (
         select count(*) - count(*) filter (where y.spent and y.lease_expires_at <= p_now) as used,
             count(*) filter (where not y.spent and y.lease_expires_at <= p_now) as open,

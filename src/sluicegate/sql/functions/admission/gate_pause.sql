@@ -2,7 +2,7 @@
 -- grants: none
 create or replace function sluicegate.gate_pause(
     p_policy sluicegate.policy, p_now timestamptz, out gate text, out period text, out mode text, out capacity integer, out used bigint,
-    out closed boolean, out reason text, out starts timestamptz, out until timestamptz, out exact boolean
+    out closed boolean, out reason text, out starts timestamptz, out until timestamptz, out exact boolean, out window_id bigint
 ) returns setof record
 language plpgsql stable
 set search_path = sluicegate, pg_temp
@@ -12,7 +12,8 @@ as $$
 #variable_conflict use_column
 begin
     return query
-    select 'pause', null::text, 'enforce', 0, 0::bigint, true, 'paused', null::timestamptz, p_policy.paused_until, p_policy.paused_until is not null
+    select 'pause', null::text, 'enforce', 0, 0::bigint, true, 'paused', null::timestamptz, p_policy.paused_until, p_policy.paused_until is not null,
+        null::bigint
     where p_policy.paused and coalesce(p_policy.paused_until > p_now, true);
 end
 $$;

@@ -4,7 +4,7 @@
 -- grants: none
 create or replace function sluicegate.gate_windows(
     p_queue_id bigint, p_now timestamptz, out gate text, out period text, out mode text, out capacity integer, out used bigint,
-    out closed boolean, out reason text, out starts timestamptz, out until timestamptz, out exact boolean
+    out closed boolean, out reason text, out starts timestamptz, out until timestamptz, out exact boolean, out window_id bigint
 ) returns setof record
 language plpgsql stable
 set search_path = sluicegate, pg_temp
@@ -24,7 +24,7 @@ begin
     )
     select 'window', b.period::text, l.mode::text, l.max_claims, u.used, l.mode = 'enforce' and u.used >= l.max_claims,
         case when l.max_claims = 0 then 'paused' else 'window_exhausted' end,
-        c.starts, case when l.max_claims > 0 then c.ends end, l.max_claims > 0
+        c.starts, case when l.max_claims > 0 then c.ends end, l.max_claims > 0, l.window_id
     from sluicegate.policy p
     join sluicegate.policy_limit l on l.queue_id = p.queue_id
     join sluicegate.budget_window b on b.id = l.window_id

@@ -16,6 +16,7 @@ declare
     v_secret text := gen_random_uuid()::text || gen_random_uuid()::text;
     v_tokens text[];
     v_governed bigint[];
+    v_now timestamptz := sluicegate.clock();
 begin
     if (select j.state from sluicegate.job j where j.id = p_ids[1]) = 'claimed' then
         insert into sluicegate.attempt_end (attempt_id, job_id, ended_at, outcome, disposition, error, lease_token_hash)
@@ -34,7 +35,8 @@ begin
         set state = 'claimed', attempt = least(j.attempt + 1, j.max_attempts), attempt_counted = j.attempt < j.max_attempts,
             attempts_total = j.attempts_total + 1, lane = p.lane,
             attempt_id = nextval('sluicegate.attempt_id_seq'), worker = p_worker, lease_seconds = p_lease_seconds,
-            lease_expires_at = p.at + make_interval(secs => p_lease_seconds),
+            -- A claim charged to a window ahead of a clock that was set back holds no longer for it.
+            lease_expires_at = least(p.at, v_now) + make_interval(secs => p_lease_seconds),
             lease_token_hash = sha256(convert_to(p.token, 'UTF8')), claimed_at = p.at
         from picked p
         where j.id = p.id

@@ -28,7 +28,7 @@ begin
     end if;
     v_now := sluicegate.clock();
     update sluicegate.policy p set opening = false, awaited = null where p.queue_id = p_queue_id;
-    perform sluicegate.settle(p_queue_id, v_now);
+    v_now := sluicegate.settle(p_queue_id, v_now);
     perform sluicegate.seed_windows(p_queue_id,
         array(select l.window_id from sluicegate.policy_limit l where l.queue_id = p_queue_id), v_now);
     perform sluicegate.settle(p_queue_id, v_now);

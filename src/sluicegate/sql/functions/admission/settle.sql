@@ -1,12 +1,12 @@
 -- Deals the shares of every limit anew over a queue's lanes. The caller has locked all of them, so nobody is mid-claim. p_charged
 -- are the lanes of claims being admitted now, p_added those in which they are new, p_more how many were not in flight. After it the
 -- shares of a window sum to its limit and the caps to what is free; in debt no lane has room (caps 0, shares at most
--- what is used). Both splits are even and start at p_first, so what is free in all limits is free in some lane.
+-- what is used). Both splits are even from p_first on, so what is free in all limits is free in some lane. Answers the instant it went by.
 -- grants: none
 create or replace function sluicegate.settle(
     p_queue_id bigint, p_now timestamptz, p_first integer default 0,
     p_charged smallint[] default '{}', p_added smallint[] default '{}', p_more integer default 0
-) returns void
+) returns timestamptz
 language plpgsql
 set search_path = sluicegate, pg_temp
 set enable_bitmapscan = off
@@ -29,17 +29,9 @@ declare
     v_n integer;
     v_at integer;
     v_part integer;
+    v_now timestamptz;
 begin
     select p.* into strict v_policy from sluicegate.policy p where p.queue_id = p_queue_id;
-    select array_agg(l.window_id order by l.window_id) as windows, array_agg(l.max_claims order by l.window_id) as most,
-        array_agg(l.mode = 'enforce' order by l.window_id) as enforced, array_agg(w.starts order by l.window_id) as starts,
-        array_agg(w.ends order by l.window_id) as ends
-    into v_limits
-    from sluicegate.policy_limit l
-    join sluicegate.budget_window b on b.id = l.window_id
-    cross join lateral sluicegate.window_at(b.period, b.tz, b.starts_at, b.origin, p_now) w
-    where l.queue_id = p_queue_id;
-
     v_lanes := array(
         select l.row
         from generate_series(0, v_policy.made - 1) s(lane)
@@ -48,6 +40,17 @@ begin
         ) l
         order by s.lane
     );
+    -- Windows never go back: under a clock that was set back all lanes go on in the latest window that one of them is in.
+    v_now := greatest(p_now, (select max(t) from unnest(v_lanes) x cross join unnest(x.starts) t));
+    select array_agg(l.window_id order by l.window_id) as windows, array_agg(l.max_claims order by l.window_id) as most,
+        array_agg(l.mode = 'enforce' order by l.window_id) as enforced, array_agg(w.starts order by l.window_id) as starts,
+        array_agg(w.ends order by l.window_id) as ends
+    into v_limits
+    from sluicegate.policy_limit l
+    join sluicegate.budget_window b on b.id = l.window_id
+    cross join lateral sluicegate.window_at(b.period, b.tz, b.starts_at, b.origin, v_now) w
+    where l.queue_id = p_queue_id;
+
     v_n := cardinality(v_lanes);
     -- One statement, so one snapshot: a claim that ended between two counts would be dealt out twice.
     select array_agg(c.n + (select count(*) from unnest(p_added) a where a = x.lane) order by x.lane),
@@ -75,7 +78,7 @@ begin
     v_free := v_policy.max_in_flight - v_total;
 
     for i in 1 .. v_n loop
-        v_lane := sluicegate.lane_align(v_lanes[i], v_limits.windows, v_limits.starts, v_limits.ends, p_now);
+        v_lane := sluicegate.lane_align(v_lanes[i], v_limits.windows, v_limits.starts, v_limits.ends, v_now);
         v_lane.live := v_lane.lane < v_policy.lanes;
         v_lane.low := v_low[i];
         v_lane.is_open := not v_policy.opening;
@@ -134,5 +137,6 @@ begin
         shares = x.shares, used = x.used, forgiven = x.forgiven, starts = x.starts, ends = x.ends, low = x.low
     from unnest(v_lanes) x
     where l.queue_id = x.queue_id and l.lane = x.lane and l.gen = x.gen;
+    return v_now;
 end
 $$;

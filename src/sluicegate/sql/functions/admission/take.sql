@@ -29,13 +29,14 @@ begin
     for v_queue in
         select q.id, q.governed, c.ids
         from (
-            select j.queue_id, array_agg(j.id order by i.ord) as ids, min(i.ord) as first
+            select j.queue_id, array_agg(j.id order by i.ord) as ids
             from unnest(v_candidates) with ordinality as i(id, ord)
             join sluicegate.job j on j.id = i.id and j.id = any (v_candidates)
             group by j.queue_id
         ) c
         join sluicegate.queue q on q.id = c.queue_id
-        order by c.first
+        -- A queue that needs all its lanes gets them only before another one holds any: each comes first at times.
+        order by random()
     loop
         if not v_queue.governed then
             v_at := sluicegate.clock();
@@ -51,8 +52,8 @@ begin
             ids := ids || v_admitted.ids;
             lanes := lanes || v_admitted.lanes;
             at := at || array_fill(v_admitted.at, array[cardinality(v_admitted.ids)]);
-            held := true;
         end if;
+        held := v_admitted.holds;
         if v_admitted.state = 'busy'
             or (v_admitted.state = 'unavailable' and not (select q.governed from sluicegate.queue q where q.id = v_queue.id))
         then

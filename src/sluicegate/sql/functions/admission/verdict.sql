@@ -15,7 +15,7 @@ declare
     v_verdict jsonb;
 begin
     if not (select q.governed from sluicegate.queue q where q.id = p_queue_id) then
-        return '{"state": "admitted", "reason": null, "next_eligible_at": null, "exact": true, "all": [], "gates": []}';
+        return '{"state": "admitted", "reason": null, "next_eligible_at": null, "exact": true, "all": [], "gates": []}'::jsonb;
     end if;
     with gate as (
         select g.* from sluicegate.policy p cross join lateral sluicegate.gate_pause(p, v_now) g where p.queue_id = p_queue_id

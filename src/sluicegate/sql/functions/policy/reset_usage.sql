@@ -22,18 +22,11 @@ begin
     if v_before is null then
         perform sluicegate.refuse('SG002', 'queue', format('Queue %s has no policy.', p_queue), 'There is nothing to reset.');
     end if;
-    v_now := sluicegate.clock();
-    perform sluicegate.settle(v_queue_id, v_now);
-    with used as (
-        select x.window_id, x.starts, sum(x.used - x.forgiven)::integer as used
-        from sluicegate.lane l
-        cross join unnest(l.windows, l.starts, l.used, l.forgiven) as x(window_id, starts, used, forgiven)
-        join sluicegate.budget_window b on b.id = x.window_id
-        where l.queue_id = v_queue_id and (p_period is null or b.period = p_period)
-        group by x.window_id, x.starts
-    ), added as (
+    v_now := sluicegate.settle(v_queue_id, sluicegate.clock());
+    with added as (
         insert into sluicegate.forgiven as f (window_id, starts, queue_id, amount)
-        select u.window_id, u.starts, v_queue_id, u.used from used u where u.used > 0
+        select g.window_id, g.starts, v_queue_id, g.used from sluicegate.gate_windows(v_queue_id, v_now) g
+        where g.used > 0 and (p_period is null or g.period = p_period)
         on conflict (window_id, starts) do update set amount = f.amount + excluded.amount
         returning 1
     )

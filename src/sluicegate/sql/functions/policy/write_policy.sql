@@ -86,7 +86,7 @@ begin
     insert into sluicegate.lane (queue_id, lane, live, is_open, windows, shares, used, forgiven, starts, ends)
     select p_queue_id, n, false, false, '{}', '{}', '{}', '{}', '{}', '{}' from generate_series(0, v_made - 1) n
     where not exists (select from sluicegate.lane l where l.queue_id = p_queue_id and l.lane = n);
-    perform sluicegate.settle(p_queue_id, v_now);
+    v_now := sluicegate.settle(p_queue_id, v_now);
     if not v_opening then
         perform sluicegate.seed_windows(p_queue_id, array(select n from unnest(v_new) n where n <> all (v_old)), v_now);
         perform sluicegate.settle(p_queue_id, v_now);

@@ -33,7 +33,7 @@ begin
                 e.at as expected_at, e.exact and (w.due or not q.governed) as exact,
                 case when w.takeover then w.ahead end as turn
             from sluicegate.queue q
-            cross join lateral (select sluicegate.queue_verdict(q.id) as verdict offset 0) v
+            cross join lateral (select sluicegate.verdict(q.id) as verdict offset 0) v
             cross join lateral (
                 select h.id, true as due, h.takeover, count(*) over (order by h.takeover desc, h.lapsed, h.priority, h.run_at, h.id) - 1 as ahead,
                     count(*) filter (where not h.takeover) over (order by h.takeover desc, h.lapsed, h.priority, h.run_at, h.id) - 1 as fresh
