@@ -19,7 +19,7 @@ def test_it_opens_without_a_claim_and_has_used_what_was_claimed_before(sql: Sql)
     sql.enqueue_many({"queue": "q"} for _ in range(3))
     sql.take("q", n=2)
     first = govern(sql, "q", window(5), opened=False)
-    assert (first["opening"], first["awaited"], gates(sql)["day"]["used"]) == (True, [], 0)
+    assert (first["opening"], first["awaited"], gates(sql)["day"]["used"]) == (True, [], 2)
     second = try_to_open(sql)
     assert (second["opening"], second["awaited"], second["gates"][0]["used"]) == (False, [], 2)
     assert try_to_open(sql) == second

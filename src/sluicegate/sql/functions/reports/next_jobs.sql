@@ -39,7 +39,8 @@ begin
                     count(*) filter (where not h.takeover) over (order by h.takeover desc, h.lapsed, h.priority, h.run_at, h.id) - 1 as fresh
                 from (
                     (
-                        select true as takeover, j.lease_expires_at as lapsed, j.priority, j.run_at, j.id from sluicegate.job j
+                        select true as takeover, j.lease_expires_at as lapsed, null::smallint as priority, null::timestamptz as run_at, j.id
+                        from sluicegate.job j
                         where j.queue_id = q.id and j.state = 'claimed' and j.lease_expires_at <= v_now
                             and j.attempt < j.max_attempts and j.cancel_requested_at is null
                         order by j.lease_expires_at limit p_limit
