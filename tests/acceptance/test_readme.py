@@ -131,3 +131,19 @@ def test_links_lead_somewhere() -> None:
                 assert (page.parent / path).exists(), f"{page.name}: {target}"
             elif anchor:
                 assert anchor in anchors, f"{page.name}: {target}"
+
+
+def test_what_the_prose_calls_a_command_or_an_option_is_one() -> None:
+    reference = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    commands = {tuple(head.split()) for head in re.findall(r"^#+ (?:sluicegate )?([a-z ]+)$", reference, re.MULTILINE)}
+    assert ("queue", "budget", "set") in commands
+    options = set(re.findall(r"--[a-z][a-z-]*", reference))
+    for page in PAGES:
+        prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for span in re.findall(r"`([^`\n]+)`", prose):
+            words = span.split()
+            if words[0] == "sluicegate" and len(words) > 1 and words[1].islower():
+                assert any((*words[1:],)[: len(command)] == command for command in commands), f"{page.name}: {span}"
+            if words[0] == "sluicegate" or words[0].startswith("--"):
+                unknown = {word for word in words if word.startswith("--") and word != "--"} - options
+                assert not unknown, f"{page.name}: {span}"
