@@ -14,7 +14,7 @@ from psycopg.rows import tuple_row
 from sluicegate.errors import SluicegateError
 from sluicegate.ops.checks import CHECKS
 from sluicegate.ops.checks.result import Check, CheckFunction, Circumstances, Look, Origin, Status
-from sluicegate.ops.checks.secrecy import check_secrecy
+from sluicegate.ops.checks.secrecy import who_can_read
 from sluicegate.store import faults
 from sluicegate.store.dsn import connect_arguments
 
@@ -47,17 +47,16 @@ def diagnose(circumstances: Circumstances) -> Diagnosis:
 
     Connects once, and gives each check at most 10 seconds.
     """
-    secrecy = check_secrecy(circumstances)
     try:
         conn: psycopg.Connection[tuple[Any, ...]] = psycopg.connect(**connect_arguments(circumstances.dsn))
     except SluicegateError as error:
-        return Diagnosis((_unreachable(error), secrecy))
+        return Diagnosis((_unreachable(error), who_can_read(circumstances)))
     except psycopg.Error as error:
-        return Diagnosis((_unreachable(faults.from_connect(error)), secrecy))
+        return Diagnosis((_unreachable(faults.from_connect(error)), who_can_read(circumstances)))
     with conn:
         reached = Check("connection", "ok", f"Connected to {_where(conn)}.", _WHY_CONNECTION)
         found = tuple(_ask(conn, name, check, circumstances) for name, check in CHECKS)
-    return Diagnosis((reached, *found, secrecy))
+    return Diagnosis((reached, *found))
 
 
 def _ask(

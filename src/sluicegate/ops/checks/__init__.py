@@ -9,6 +9,7 @@ from sluicegate.ops.checks.opening import check_opening
 from sluicegate.ops.checks.privileges import check_privileges
 from sluicegate.ops.checks.result import CheckFunction
 from sluicegate.ops.checks.schema import check_schema
+from sluicegate.ops.checks.secrecy import check_secrecy
 from sluicegate.ops.checks.snapshots import check_snapshots
 from sluicegate.ops.checks.versions import check_versions
 from sluicegate.ops.checks.zones import check_zones
@@ -26,4 +27,5 @@ CHECKS: tuple[tuple[str, CheckFunction], ...] = (
     ("opening", check_opening),
     ("privileges", check_privileges),
     ("dead_rows", check_dead_rows),
+    ("secrecy", check_secrecy),
 )

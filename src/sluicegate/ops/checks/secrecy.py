@@ -1,4 +1,4 @@
-"""Who can read the DSN: whoever can, can do with the queue whatever we can."""
+"""Who can read the DSN, and what that lets them do: whoever reads it can do with the queue whatever we can."""
 
 from __future__ import annotations
 
@@ -6,22 +6,48 @@ import grp
 import os
 import pwd
 import stat
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from sluicegate.ops.checks.result import Check, Circumstances
+from sluicegate.ops.checks.result import Check, Circumstances, Look
 
 WHY = "A job that can read the DSN can change its own limits and other people's jobs; exec never hands it to a job."
 
+# Whether this role may change budgets, and which there are; without the schema, or with an old one, none.
+_REACH = """\
+select r.rolsuper or coalesce(pg_has_role((select n.nspowner from pg_namespace n where n.nspname = 'sluicegate'), 'member'), false)
+        or exists (select from pg_roles a where a.rolname = 'sluicegate_admin' and pg_has_role(a.oid, 'member')),
+    to_regclass('sluicegate.queue') is not null
+from pg_roles r where r.rolname = current_user
+"""
+_BUDGETS = """\
+select q.name from sluicegate.queue q where (to_jsonb(q) ->> 'governed')::boolean order by q.created_at, q.id limit 3
+"""
 
-def check_secrecy(circumstances: Circumstances) -> Check:
+
+def check_secrecy(look: Look) -> Check:
+    """The finding with what the database says of our role: budgets that a job could change are worth a warning."""
+    budgets: list[str] = []
+    # A role that may not even look changes nothing; that it may not is another check's to tell.
+    with suppress(psycopg.errors.InsufficientPrivilege):
+        if look.cursor.execute(_REACH, prepare=False).fetchone() == (True, True):
+            budgets = [name for (name,) in look.cursor.execute(_BUDGETS, prepare=False).fetchall()]
+    return who_can_read(look.circumstances, budgets)
+
+
+def who_can_read(circumstances: Circumstances, budgets: Sequence[str] = ()) -> Check:
+    """Who but us can read the DSN. ``budgets`` are queues whose budget our role may change."""
     files = [path for path in circumstances.files if path.exists()]
     facts: dict[str, object] = {
         "origin": circumstances.origin,
         "files": [],
         "password_in_dsn": _password(circumstances.dsn),
+        "jobs_can_read": _jobs_can_read(circumstances),
+        "budgets": list(budgets),
     }
     open_to_others = {path: who for path in files if (who := readers(path))}
     facts["files"] = [{"path": str(path), "others": open_to_others.get(path)} for path in files]
@@ -42,9 +68,27 @@ def check_secrecy(circumstances: Circumstances) -> Check:
         )
     if not _jobs_can_read(circumstances):
         return Check("secrecy", "ok", f"{found} Only {_user(os.geteuid())} and root can read it.", WHY, facts=facts)
-    found += f" Jobs that run as {_user(_jobs_uid(circumstances))} can read it there."
-    step = "Run jobs as another user than the worker (for instance: exec QUEUE -- setpriv --reuid=… COMMAND), or connect with a role that is only a member of sluicegate_worker."
-    return Check("secrecy", "warn", found, WHY, step, facts=facts)
+    found += f" Jobs that run as {_user(_jobs_uid(circumstances))} can read it there"
+    if not budgets:
+        return Check("secrecy", "ok", f"{found}; there is no budget that they could change with it.", WHY, facts=facts)
+    found += f", and change the budget of {', '.join(budgets)} with it."
+    return Check("secrecy", "warn", found, WHY, *_remedy(circumstances), facts=facts)
+
+
+def _remedy(circumstances: Circumstances) -> tuple[str, tuple[str, ...]]:
+    if os.geteuid() == 0:
+        return (
+            "Run the jobs as another user, for instance: exec QUEUE -- setpriv --reuid=USER --clear-groups COMMAND",
+            (),
+        )
+    if circumstances.origin == "embedded":
+        step = (
+            "Run jobs that are not to be trusted with it from another user's account, over a PostgreSQL with a DSN: "
+            "what one user's processes hold, they cannot hide from each other."
+        )
+        return step, ()
+    role = "create role my_worker login password '…' in role sluicegate_worker;"
+    return "Let workers connect as a role that may work and nothing else, and keep this DSN from their user.", (role,)
 
 
 def readers(path: Path) -> str | None:
