@@ -145,5 +145,5 @@ def test_what_the_prose_calls_a_command_or_an_option_is_one() -> None:
             if words[0] == "sluicegate" and len(words) > 1 and words[1].islower():
                 assert any((*words[1:],)[: len(command)] == command for command in commands), f"{page.name}: {span}"
             if words[0] == "sluicegate" or words[0].startswith("--"):
-                unknown = {word for word in words if word.startswith("--") and word != "--"} - options
+                unknown = {word for word in words if re.fullmatch(r"--[a-z-]+", word)} - options
                 assert not unknown, f"{page.name}: {span}"
