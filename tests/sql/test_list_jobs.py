@@ -5,6 +5,7 @@ from typing import Any
 
 from sluicegate.testing import freeze_clock
 from tests.sql.budgets import govern, window
+from tests.sql.conftest import OpenSql
 from tests.sql.verbs import Sql, refused
 
 
@@ -283,7 +284,30 @@ def test_the_rule_is_asked_once_a_queue(sql: Sql) -> None:
             sql.one(f"select sluicegate.{call}")
             return calls() - before
 
-    assert asked("list_jobs(p_limit => 200)") == 3
+    assert asked("list_jobs(p_limit => 200)") == 4
     assert asked("list_jobs('a', p_limit => 60)") == 1
     assert asked("list_jobs('a', 'done')") == 0
-    assert asked("list_jobs('free')") == 0
+    assert asked("list_jobs('free')") == 1
+    assert asked("next_jobs(p_limit => 200)") == 4
+
+
+def test_a_policy_that_is_locked_away_is_waited_for_once_however_many_queues_there_are(
+    sql: Sql, another: OpenSql
+) -> None:
+    for queue in ("a", "b", "c"):
+        govern(sql, queue, window(1))
+        sql.enqueue(queue)
+    free = sql.enqueue("free")
+    holder = another()
+    sql.do("set track_functions = 'all'")
+    with holder.transaction():
+        holder.do("lock table sluicegate.policy_limit in access exclusive mode")
+        for call in ("list_jobs()", "next_jobs()"):
+            with sql.transaction():
+                query = "select coalesce(sum(calls), 0) from pg_stat_xact_user_functions where funcname = 'verdict'"
+                before = sql.one(query)
+                found = {job["id"]: job for job in sql.one(f"select sluicegate.{call}")["jobs"]}
+                assert sql.one(query) - before == 2, "one of the closed ones, and the free one"
+            told = [job.get("reason") or (job.get("admission") or {}).get("reason") for job in found.values()]
+            assert (told.count("admission_unavailable"), told.count(None)) == (3, 1)
+            assert found[free].get("admission", ADMITTED) == ADMITTED

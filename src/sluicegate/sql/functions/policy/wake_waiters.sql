@@ -11,10 +11,8 @@ begin
     if coalesce(p_before ->> 'state', 'admitted') = 'admitted' then
         return;
     end if;
-    if (select q.governed from sluicegate.queue q where q.id = p_queue_id) then
-        v_after := sluicegate.verdict(p_queue_id);
-    end if;
-    if v_after is null or v_after ->> 'state' = 'admitted'
+    v_after := sluicegate.verdict(p_queue_id);
+    if v_after ->> 'state' = 'admitted'
         or (v_after ->> 'next_eligible_at')::timestamptz < coalesce((p_before ->> 'next_eligible_at')::timestamptz, 'infinity')
     then
         perform pg_notify('sluicegate_admission', '');

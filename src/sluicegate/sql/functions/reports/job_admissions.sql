@@ -12,8 +12,8 @@ begin
     with waiting as materialized (
         select w.id, w.queue_id from sluicegate.waiting_jobs(p_ids, p_now) w
     ), told as materialized (
-        select q.queue_id, sluicegate.admission_status_of(sluicegate.verdict(q.queue_id)) as admission
-        from (select distinct w.queue_id from waiting w) q
+        select v.queue_id, sluicegate.admission_status_of(v.verdict) as admission
+        from sluicegate.verdicts(array(select distinct w.queue_id from waiting w)) v
     )
     select w.id, t.admission from waiting w join told t on t.queue_id = w.queue_id;
 end

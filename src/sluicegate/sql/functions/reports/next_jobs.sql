@@ -32,8 +32,9 @@ begin
                 case when w.due then v.verdict ->> 'reason' end as reason,
                 e.at as expected_at, e.exact and (w.due or not q.governed) as exact,
                 case when w.takeover then w.ahead end as turn
-            from sluicegate.queue q
-            cross join lateral (select sluicegate.verdict(q.id) as verdict offset 0) v
+            from sluicegate.verdicts(array(
+                select k.id from sluicegate.queue k where k.scope_id = v_scope_id and (p_queue is null or k.name = p_queue))) v
+            join sluicegate.queue q on q.id = v.queue_id
             cross join lateral (
                 select h.id, true as due, h.takeover, count(*) over (order by h.takeover desc, h.lapsed, h.priority, h.run_at, h.id) - 1 as ahead,
                     count(*) filter (where not h.takeover) over (order by h.takeover desc, h.lapsed, h.priority, h.run_at, h.id) - 1 as fresh
@@ -64,7 +65,6 @@ begin
             join sluicegate.job j on j.id = w.id
             cross join lateral sluicegate.expected_at(
                 q.id, v.verdict, w.ahead, greatest(w.fresh, 0), w.takeover, case when w.due then v_now else j.run_at end) e
-            where q.scope_id = v_scope_id and (p_queue is null or q.name = p_queue)
             order by expected_at nulls last, turn nulls last, j.priority, j.run_at, w.id
             limit p_limit
         ) n
