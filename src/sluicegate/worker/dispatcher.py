@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,8 @@ from sluicegate.worker.loop import Loop, Pace
 from sluicegate.worker.terms import Terms
 
 _IDLE = (0.05, 1.0)
-_BUSY = (0.01, 0.05)
+# Peers are gone in a moment; a first policy that waits for a long transaction is not.
+_BUSY = (0.02, 1.0)
 # Between two tries to finish a job that another transaction holds.
 _HELD_UP = (0.05, 1.0)
 _MOST_FINISHES = 200
@@ -69,6 +69,7 @@ class Dispatcher:
         self._ask: _Ask | None = None
         self._give_up_at = float("inf")
         self._idle = Pace(*_IDLE)
+        self._busy = Pace(*_BUSY)
         self._refused = Pace(0.1, 2.0)
         self._try_again = Pace(*_HELD_UP)
         self.loop = Loop(self._tick, away=tally.database_away)
@@ -211,9 +212,11 @@ class Dispatcher:
             self._begin(claim, sent_at, (claim.lease_expires_at - answer.server_time).total_seconds())
         if answer.claims:
             self._idle.reset()
+            self._busy.reset()
             return 0.0 if len(answer.claims) == asked else self._idle.next()
         if answer.busy:
-            return random.uniform(*_BUSY)
+            return self._busy.next()
+        self._busy.reset()
         if self._terms.drain and not answer.replayed and self._is_idle:
             self.close()
         # With nothing but closed queues there is nothing to look for until one of them opens.
