@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sluicegate.cli.app import build, verb
-from sluicegate.cli.commands import COMMANDS, Command
+from sluicegate.cli.commands import COMMANDS, Verb
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "cli.md"
 HEAD = """\
@@ -58,7 +58,7 @@ def page() -> str:
     )
 
 
-def _section(command: Command, arguments: list[Any]) -> list[str]:
+def _section(command: Verb, arguments: list[Any]) -> list[str]:
     own = [argument for argument in arguments if not _is_common(argument)]
     text = inspect.getdoc(import_module(command.module).run) or ""
     positional = [argument for argument in own if argument.index is not None]

@@ -49,7 +49,8 @@ class Settings:
 
     ``dsn`` names an existing PostgreSQL; None means the private one in ``data_dir``. ``scope`` is whose queues are
     meant. ``bindir`` holds the PostgreSQL programs to use for the private one; None: the best that can be found.
-    ``embedded_linger`` is how many seconds the private PostgreSQL outlives its last client, 0 to 86,400.
+    ``embedded_linger`` is how many seconds the private PostgreSQL outlives its last client, 0 to 86,400. ``socket_dir``
+    is a short, existing directory for its sockets; None: the first of the usual ones that will do.
     """
 
     dsn: str | None = field(default=None, repr=False)
@@ -57,6 +58,7 @@ class Settings:
     scope: str = DEFAULT_SCOPE
     bindir: Path | None = None
     embedded_linger: float = DEFAULT_LINGER_SECONDS
+    socket_dir: Path | None = None
     file: Path | None = field(default=None, metadata={"internal": True})
     origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}), metadata={"internal": True})
 
@@ -196,7 +198,7 @@ def _seconds(name: str, value: object, source: str, _base: Path) -> float:
 
 
 _PARSERS: Mapping[str, Callable[[str, object, str, Path], object]] = MappingProxyType(
-    {"dsn": _text, "data_dir": _path, "scope": _text, "bindir": _path, "embedded_linger": _seconds}
+    {"dsn": _text, "data_dir": _path, "scope": _text, "bindir": _path, "embedded_linger": _seconds, "socket_dir": _path}
 )
 
 assert set(_PARSERS) == {field.name for field in fields(Settings) if not field.metadata.get("internal")}

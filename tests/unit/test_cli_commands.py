@@ -11,7 +11,7 @@ import pytest
 from sluicegate.cli import commands
 from sluicegate.cli.app import build, verb
 from sluicegate.cli.arguments import Common
-from sluicegate.cli.commands import COMMANDS, Command
+from sluicegate.cli.commands import COMMANDS, Verb
 from tools import cli_reference
 
 SECRET = ("token", "lease_token", "password")
@@ -27,7 +27,7 @@ def test_the_tuple_names_every_file_and_nothing_else() -> None:
 
 
 @every_command
-def test_a_command_is_one_function_that_tells_what_it_does(command: Command) -> None:
+def test_a_command_is_one_function_that_tells_what_it_does(command: Verb) -> None:
     module = importlib.import_module(command.module)
     public = [
         name
@@ -43,7 +43,7 @@ def test_a_command_is_one_function_that_tells_what_it_does(command: Command) -> 
 
 
 @every_command
-def test_a_command_takes_the_common_options_and_no_secret(command: Command) -> None:
+def test_a_command_takes_the_common_options_and_no_secret(command: Verb) -> None:
     run = importlib.import_module(command.module).run
     parameters = inspect.signature(run).parameters
     assert parameters["common"].default == Common()
@@ -51,14 +51,14 @@ def test_a_command_takes_the_common_options_and_no_secret(command: Command) -> N
 
 
 @every_command
-def test_every_argument_is_explained(command: Command) -> None:
+def test_every_argument_is_explained(command: Verb) -> None:
     for argument in verb(build(), command).assemble_argument_collection():
         if argument.parse and not argument.children:
             assert argument.parameter.help, argument.name
 
 
 @every_command
-def test_nothing_heavy_is_imported_before_a_command_runs(command: Command) -> None:
+def test_nothing_heavy_is_imported_before_a_command_runs(command: Verb) -> None:
     source = importlib.import_module(command.module).__file__
     assert source is not None
     light = {"cyclopts", "sluicegate"}

@@ -65,6 +65,15 @@ def test_every_listed_name_exists() -> None:
     assert lacking == []
 
 
+def test_no_two_classes_have_one_name() -> None:
+    places: dict[str, list[str]] = {}
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(short(path))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def test_no_file_has_more_than_four_hundred_lines() -> None:
     long = {short(path): lines for path in files(".py", ".sql") if (lines := len(path.read_text().splitlines())) > 400}
     assert long == {}, f"past {MOST_LINES} lines: which second subject has moved in?"

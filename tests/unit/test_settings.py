@@ -86,7 +86,7 @@ def test_a_key_that_is_no_setting_is_refused_by_name() -> None:
     with pytest.raises(InvalidArgument) as refused:
         Settings.load()
     assert "sets queue, scoop, which is no setting of Sluicegate" in str(refused.value)
-    assert "The settings are dsn, data_dir, scope, bindir, embedded_linger" in str(refused.value)
+    assert "The settings are dsn, data_dir, scope, bindir, embedded_linger, socket_dir" in str(refused.value)
     assert refused.value.field == "queue"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from sluicegate.cli import usage
-from sluicegate.cli.commands import COMMANDS, PREFIXES, Command
+from sluicegate.cli.commands import COMMANDS, PREFIXES, Verb
 from sluicegate.cli.output import Output, Told, Unwritable
 from sluicegate.errors import InvalidArgument, SluicegateError
 
@@ -61,7 +61,7 @@ def build() -> App:
     return app
 
 
-def verb(app: App, command: Command) -> App:
+def verb(app: App, command: Verb) -> App:
     """The parser of one verb in what ``build`` gives."""
     for word in command.words:
         app = app[word]

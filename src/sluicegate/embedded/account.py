@@ -21,7 +21,7 @@ __all__ = ["ServerAccount", "choose_account", "die_with_parent", "server_environ
 
 _CANDIDATES = ("postgres", "nobody")
 _PR_SET_PDEATHSIG = 1
-_KEPT_VARIABLES = ("PATH", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD")
+_KEPT_VARIABLES = ("PATH", "TMPDIR", "LD_LIBRARY_PATH")
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,6 @@ def server_environment() -> dict[str, str]:
     English messages and UTC are set, so that failures can be recognised and no time zone has to be guessed.
     """
     kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-    kept |= {name: value for name, value in os.environ.items() if name.startswith("FAKETIME")}
     return {"PATH": os.defpath, **kept, "LC_ALL": "C", "TZ": "UTC"}
 
 

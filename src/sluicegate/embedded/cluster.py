@@ -15,10 +15,11 @@ from pathlib import Path
 
 from sluicegate.embedded.account import ServerAccount, die_with_parent, require_passwd_entry, server_environment
 from sluicegate.embedded.binaries import Binaries
-from sluicegate.embedded.failures import Circumstances, explain
-from sluicegate.embedded.layout import DataDir, SocketDir
+from sluicegate.embedded.failures import Site, explain
+from sluicegate.embedded.layout import DataDir
 from sluicegate.embedded.other_major import require_same_major
 from sluicegate.embedded.processes import end_old_server
+from sluicegate.embedded.sockets import SocketDir
 from sluicegate.errors import EmbeddedError
 
 __all__ = ["DATABASE", "SUPERUSER", "Cluster"]
@@ -56,8 +57,8 @@ class Cluster:
         return self.port or DEFAULT_PORT
 
     @property
-    def circumstances(self) -> Circumstances:
-        return Circumstances(self.data.path, self.data.log, self.port)
+    def site(self) -> Site:
+        return Site(self.data.path, self.data.log, self.port)
 
     def exists(self) -> bool:
         return (self.data.cluster / "PG_VERSION").exists()
@@ -93,7 +94,7 @@ class Cluster:
             place.rename(self.data.cluster)
         except OSError as error:
             shutil.rmtree(place, ignore_errors=True)
-            raise explain(str(error), self.circumstances, f"make a cluster in {self.data.path}") from error
+            raise explain(str(error), self.site, f"make a cluster in {self.data.path}") from error
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
@@ -128,7 +129,7 @@ class Cluster:
         """Run one statement in single-user mode, which needs no password and lets nobody else in."""
         output = self._run("postgres", place, ["postgres"], f"{statement}\n", first="--single")
         if "ERROR:" in output:
-            raise explain(output, self.circumstances, doing)
+            raise explain(output, self.site, doing)
 
     def _run(self, program: str, place: Path, options: list[str], text: str, first: str | None = None) -> str:
         command = [str(self.binaries.program(program)), *([first] if first else []), "-D", self._path_for(place)]
@@ -145,7 +146,7 @@ class Cluster:
         )
         output = bytes(done.stdout).decode(errors="replace")
         if done.returncode != 0:
-            raise explain(output, self.circumstances, f"use the cluster in {self.data.path} ({program})")
+            raise explain(output, self.site, f"use the cluster in {self.data.path} ({program})")
         return output
 
     def _path_for(self, place: Path) -> str:
@@ -176,7 +177,7 @@ class Cluster:
                 **self.account.identity(),
             )
         except OSError as error:
-            raise explain(str(error), self.circumstances, "start") from error
+            raise explain(str(error), self.site, "start") from error
         finally:
             os.close(log)
         # The supervisor reaps every child itself, orphans of this one included.

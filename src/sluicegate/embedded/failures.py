@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -11,16 +10,15 @@ from pathlib import Path
 
 from sluicegate.errors import EmbeddedError
 
-__all__ = ["explain", "held_by_dying_server", "log_since", "log_size"]
+__all__ = ["Site", "explain", "held_by_dying_server"]
 
 _LONGEST_EXCERPT = 2_000
 _LEAST_SPACE_BYTES = 256 * 1024
-_LONGEST_READ = 64 * 1024
 _DYING = re.compile(r"pre-existing shared memory block .* is still in use")
 
 
 @dataclass(frozen=True)
-class Circumstances:
+class Site:
     """What an explanation may name. ``port`` is the TCP port that was asked for, or None."""
 
     data_dir: Path
@@ -31,8 +29,8 @@ class Circumstances:
 @dataclass(frozen=True)
 class _Kind:
     pattern: re.Pattern[str]
-    message: Callable[[Circumstances], str]
-    next_step: Callable[[Circumstances], str]
+    message: Callable[[Site], str]
+    next_step: Callable[[Site], str]
 
 
 _DISK_FULL = _Kind(
@@ -100,7 +98,7 @@ _KINDS = (
 )
 
 
-def explain(output: str, at: Circumstances, doing: str) -> EmbeddedError:
+def explain(output: str, at: Site, doing: str) -> EmbeddedError:
     """An error for what PostgreSQL printed; ``doing`` completes "PostgreSQL failed to ...".
 
     What is not recognised is quoted, shortened, with the log's path as the next step.
@@ -126,25 +124,6 @@ def _nothing_left(directory: Path) -> bool:
 def held_by_dying_server(output: str) -> bool:
     """Whether the start failed only because processes of the last server are still ending."""
     return _DYING.search(output) is not None
-
-
-def log_size(log: Path) -> int:
-    try:
-        return log.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-def log_since(log: Path, offset: int) -> str:
-    """What has been written to the log since it was ``offset`` bytes long; of much, the end."""
-    try:
-        with log.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            begin = offset if offset <= size else 0
-            file.seek(max(begin, size - _LONGEST_READ))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def _excerpt(output: str) -> str:

@@ -11,9 +11,9 @@ from enum import Enum, auto
 
 from sluicegate.embedded.binaries import Binaries
 from sluicegate.embedded.cluster import Cluster
-from sluicegate.embedded.failures import explain, held_by_dying_server, log_since, log_size
+from sluicegate.embedded.failures import explain, held_by_dying_server
 from sluicegate.embedded.layout import write_atomically
-from sluicegate.embedded.logs import rotate
+from sluicegate.embedded.logs import log_since, log_size, rotate
 from sluicegate.embedded.processes import end_old_server, reap, remember
 from sluicegate.errors import EmbeddedError
 
@@ -69,7 +69,7 @@ class Keeper:
                 return
             output = log_since(self.cluster.data.log, self._log_offset)
             if not held_by_dying_server(output) or time.monotonic() > give_up_at:
-                raise explain(output, self.cluster.circumstances, "start")
+                raise explain(output, self.cluster.site, "start")
             time.sleep(LOOK_SECONDS)
 
     def watch(self) -> None:
@@ -156,7 +156,7 @@ class Keeper:
         self._end_old_server()
         if self._failures >= len(_RESTART_DELAYS_SECONDS) or not self.cluster.exists():
             output = log_since(self.cluster.data.log, self._log_offset)
-            self._give_up(explain(output, self.cluster.circumstances, "keep running"))
+            self._give_up(explain(output, self.cluster.site, "keep running"))
             return
         self.restart_at = time.monotonic() + _RESTART_DELAYS_SECONDS[self._failures]
         self._failures += 1
@@ -167,7 +167,7 @@ class Keeper:
         except EmbeddedError as error:
             self._give_up(error)
         except OSError as error:
-            self._give_up(explain(str(error), self.cluster.circumstances, "start again"))
+            self._give_up(explain(str(error), self.cluster.site, "start again"))
 
     def _give_up(self, error: EmbeddedError) -> None:
         self.failure = error

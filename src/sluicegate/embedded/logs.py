@@ -1,4 +1,4 @@
-"""Keeping the server's log from growing for ever."""
+"""The server's log: what was written to it since a moment, and keeping it from growing for ever."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 import shutil
 from pathlib import Path
 
-__all__ = ["LARGEST_LOG_BYTES", "rotate"]
+__all__ = ["LARGEST_LOG_BYTES", "log_since", "log_size", "rotate"]
 
 LARGEST_LOG_BYTES = 8 * 1024 * 1024
+_LONGEST_READ = 64 * 1024
 
 
 def rotate(log: Path, largest: int = LARGEST_LOG_BYTES) -> None:
@@ -29,3 +30,22 @@ def rotate(log: Path, largest: int = LARGEST_LOG_BYTES) -> None:
         os.truncate(log, 0)
     except FileNotFoundError:
         return
+
+
+def log_size(log: Path) -> int:
+    try:
+        return log.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def log_since(log: Path, offset: int) -> str:
+    """What has been written to the log since it was ``offset`` bytes long; of much, the end."""
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            begin = offset if offset <= size else 0
+            file.seek(max(begin, size - _LONGEST_READ))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

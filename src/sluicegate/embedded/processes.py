@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = [
-    "Process",
+    "ServerProcess",
     "end_old_server",
     "reap",
     "reap_as_process_1",
@@ -34,14 +34,14 @@ _QUIT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Process:
+class ServerProcess:
     """``is_postmaster``: it is the server itself, not one of its children."""
 
     pid: int
     is_postmaster: bool
 
 
-def server_processes(cluster: Path, sockets: Path) -> list[Process]:
+def server_processes(cluster: Path, sockets: Path) -> list[ServerProcess]:
     """The living processes of a server on this cluster, whoever started it. ``sockets`` is the server's socket directory."""
     try:
         found = cluster.stat()
@@ -49,7 +49,7 @@ def server_processes(cluster: Path, sockets: Path) -> list[Process]:
         return []
     postmaster = _recorded_postmaster(cluster)
     return [
-        Process(pid, pid == postmaster)
+        ServerProcess(pid, pid == postmaster)
         for pid in _living()
         if _works_in(pid, found) or (pid == postmaster and _serves(pid, sockets))
     ]
@@ -132,7 +132,7 @@ def reap_as_process_1() -> None:
                     os.waitpid(pid, os.WNOHANG)
 
 
-def _how_to_end(process: Process, *, orphaned: bool, waited: float) -> int | None:
+def _how_to_end(process: ServerProcess, *, orphaned: bool, waited: float) -> int | None:
     patience = 0.0 if orphaned else _FAST_SHUTDOWN_SECONDS
     if waited >= patience + _QUIT_SECONDS:
         return signal.SIGKILL

@@ -16,8 +16,9 @@ from pathlib import Path
 from sluicegate.embedded.account import choose_account
 from sluicegate.embedded.control import Connection, Gone, connect, decode, refused
 from sluicegate.embedded.copies import prepare_binaries
-from sluicegate.embedded.failures import Circumstances, explain, log_since, log_size
+from sluicegate.embedded.failures import Site, explain
 from sluicegate.embedded.layout import DataDir, read_record
+from sluicegate.embedded.logs import log_since, log_size
 from sluicegate.embedded.processes import reap_as_process_1, reap_remembered
 from sluicegate.errors import EmbeddedError
 from sluicegate.settings import Settings
@@ -25,14 +26,8 @@ from sluicegate.settings import Settings
 __all__ = ["Start", "too_slow"]
 
 _PAUSE_SECONDS = 0.01
-_KEPT_VARIABLES = (
-    "PATH",
-    "HOME",
-    "TMPDIR",
-    "LD_LIBRARY_PATH",
-    "LD_PRELOAD",
-    "XDG_RUNTIME_DIR",
-)
+# LD_LIBRARY_PATH is for programs of one's own in bindir, and for a Python whose library is not where the loader looks.
+_KEPT_VARIABLES = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR")
 
 
 @dataclass(frozen=True)
@@ -53,7 +48,7 @@ class Start:
         except TimeoutError:
             raise too_slow(self.data, self.timeout, "start") from None
         except OSError as error:
-            raise explain(str(error), Circumstances(self.data.path, self.data.log), "start") from error
+            raise explain(str(error), Site(self.data.path, self.data.log), "start") from error
 
     def _attach(self, deadline: float) -> tuple[Connection, dict[str, object]]:
         while True:
@@ -86,6 +81,8 @@ class Start:
         command = [_python(), "-P", "-m", "sluicegate.embedded.supervisor", str(self.data.path)]
         command += ["--bindir", str(binaries.bindir), "--carrier", binaries.carrier]
         command += ["--linger", str(settings.embedded_linger)]
+        if settings.socket_dir is not None:
+            command += ["--socket-dir", str(settings.socket_dir)]
         if self.port is not None:
             command += ["--port", str(self.port)]
         before = log_size(self.data.log)
@@ -163,10 +160,6 @@ def _python() -> str:
 def _environment() -> dict[str, str]:
     """What the supervisor gets of our environment: what it needs to run, and nobody's secrets."""
     wanted = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-    wanted |= {name: value for name, value in os.environ.items() if name.startswith("FAKETIME")}
-    if sockets := os.environ.get("SLUICEGATE_SOCKET_DIR"):
-        # The supervisor works in another directory.
-        wanted["SLUICEGATE_SOCKET_DIR"] = str(Path(sockets).absolute())
     return {**wanted, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONDONTWRITEBYTECODE": "1"}
 
 

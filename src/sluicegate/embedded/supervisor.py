@@ -23,12 +23,13 @@ from sluicegate.embedded.account import choose_account
 from sluicegate.embedded.binaries import probe
 from sluicegate.embedded.cluster import Cluster
 from sluicegate.embedded.control import Gone, connect, encode, refusal
-from sluicegate.embedded.failures import Circumstances, explain
+from sluicegate.embedded.failures import Site, explain
 from sluicegate.embedded.guests import Guests
 from sluicegate.embedded.keeper import Keeper
-from sluicegate.embedded.layout import DataDir, SocketDir, read_record
+from sluicegate.embedded.layout import DataDir, read_record
 from sluicegate.embedded.lifecycle import Lifecycle
 from sluicegate.embedded.processes import still_the_same
+from sluicegate.embedded.sockets import SocketDir
 from sluicegate.errors import EmbeddedError
 
 __all__ = ["main"]
@@ -51,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
             _report({"ok": True})
             return
         account = choose_account(data.cluster)
-        sockets = SocketDir.open(data, account)
+        sockets = SocketDir.open(data, account, options.socket_dir)
         binaries = probe(options.carrier, options.bindir, account)
         cluster = Cluster(data, sockets, account, binaries, options.port)
         lifecycle = Lifecycle(Keeper(cluster, lock), Guests(sockets.control), options.linger)
@@ -73,6 +74,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--carrier", default="bindir")
     parser.add_argument("--linger", type=float, required=True)
     parser.add_argument("--port", type=int)
+    parser.add_argument("--socket-dir", type=Path)
     return parser.parse_args(arguments)
 
 
@@ -140,7 +142,7 @@ def _answers(data: DataDir) -> bool:
 def _explained(data: DataDir, problem: EmbeddedError | OSError) -> EmbeddedError:
     if isinstance(problem, EmbeddedError):
         return problem
-    return explain(str(problem), Circumstances(data.path, data.log), "start")
+    return explain(str(problem), Site(data.path, data.log), "start")
 
 
 def _report(message: dict[str, object]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sluicegate.model import Claim, FinishItem
-from sluicegate.worker.attempt import Attempt, Tools
+from sluicegate.worker.execution import Execution, Tools
 from sluicegate.worker.leases import LeaseKeeper
 from sluicegate.worker.loop import Pace
 from sluicegate.worker.verdict import Interruption
@@ -33,7 +33,7 @@ class Crew:
         self._tools = tools
         self._keeper = keeper
         self._on_ended = on_ended
-        self._running: dict[Attempt, asyncio.Task[None]] = {}
+        self._running: dict[Execution, asyncio.Task[None]] = {}
         self._idle = asyncio.Event()
         self._idle.set()
         self._fault: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -55,7 +55,7 @@ class Crew:
 
     def start(self, claim: Claim, *, sent_at: float, length: float) -> None:
         """Do the job. Its lease lasts ``length`` seconds from ``sent_at``, a time of ``time.monotonic()``."""
-        attempt = Attempt(self._tools, claim, sent_at=sent_at, length=length)
+        attempt = Execution(self._tools, claim, sent_at=sent_at, length=length)
         self._keeper.hold(attempt.lease)
         self._idle.clear()
         self._running[attempt] = asyncio.create_task(self._work(attempt))
@@ -73,7 +73,7 @@ class Crew:
         """Raise what an attempt should never have raised; waits for ever otherwise."""
         await asyncio.shield(self._fault)
 
-    async def _work(self, attempt: Attempt) -> None:
+    async def _work(self, attempt: Execution) -> None:
         try:
             item = await attempt.run()
         except Exception as error:  # noqa: BLE001 - whoever waits for the crew raises it

@@ -11,10 +11,10 @@ from contextlib import AsyncExitStack
 
 from sluicegate.client import Client
 from sluicegate.errors import SluicegateError
-from sluicegate.worker.attempt import KILL_GRACE, Tools
 from sluicegate.worker.crew import Crew, Ended
 from sluicegate.worker.dispatcher import Dispatcher
 from sluicegate.worker.events import ExecEvent, ExecReport, Tally
+from sluicegate.worker.execution import KILL_GRACE, Tools
 from sluicegate.worker.guardian.client import Guardian
 from sluicegate.worker.housekeeping import Housekeeping
 from sluicegate.worker.leases import LeaseKeeper, ServerClock

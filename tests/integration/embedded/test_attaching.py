@@ -192,12 +192,15 @@ def test_settings_of_libpq_in_the_environment_do_not_lead_astray(
 
 def test_no_secret_of_the_starter_reaches_the_server_or_the_supervisor(me: User, copied: Callable[..., Path]) -> None:
     data = copied(me)
-    guest = me.attach(data, linger=1, environment={"SLUICEGATE_DSN": "postgresql://x", "API_KEY": "s3cret"})
+    foreign = {"FAKETIME": "+0", "FAKETIME_FLAGS": "-", "LD_PRELOAD": "/nonexistent.so"}
+    guest = me.attach(data, linger=1, environment={"SLUICEGATE_DSN": "postgresql://x", "API_KEY": "s3cret", **foreign})
     for pid in (guest.server_pid, guest.supervisor_pid):
         environment = Path(f"/proc/{pid}/environ").read_bytes()
         assert b"PATH=" in environment
         assert b"s3cret" not in environment
         assert b"SLUICEGATE_DSN" not in environment
+        assert b"FAKETIME" not in environment
+        assert b"LD_PRELOAD" not in environment
         assert (
             guest.dsn.split(":")[2].split("@")[0].encode()
             not in environment + Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.embedded.failures import Circumstances, explain, held_by_dying_server, log_since
+from sluicegate.embedded.failures import Site, explain, held_by_dying_server
+from sluicegate.embedded.logs import log_since
 
 KNOWN = [
     ('FATAL:  could not write to file "pg_wal/xlogtemp.7": No space left on device', "is full", "df -h"),
@@ -40,19 +41,19 @@ KNOWN = [
 
 
 @pytest.fixture
-def at(scratch: Path) -> Circumstances:
-    return Circumstances(scratch, scratch / "server.txt", 5544)
+def at(scratch: Path) -> Site:
+    return Site(scratch, scratch / "server.txt", 5544)
 
 
 @pytest.mark.parametrize(("output", "what", "next_step"), KNOWN)
-def test_a_known_failure_is_told_in_words_for_people(output: str, what: str, next_step: str, at: Circumstances) -> None:
+def test_a_known_failure_is_told_in_words_for_people(output: str, what: str, next_step: str, at: Site) -> None:
     error = explain(f"LOG:  starting PostgreSQL\n{output}\n", at, "start")
     assert what in error.message
     assert next_step in str(error.next_step)
     assert output not in str(error)
 
 
-def test_an_unknown_failure_is_quoted_and_the_log_named(at: Circumstances) -> None:
+def test_an_unknown_failure_is_quoted_and_the_log_named(at: Site) -> None:
     output = "LOG:  hello\n2026-01-01 FATAL:  the moon is in the wrong place\nHINT:  wait\n"
     error = explain(output, at, "start")
     assert error.message == "PostgreSQL failed to start: 2026-01-01 FATAL:  the moon is in the wrong place"

@@ -88,6 +88,13 @@ def test_a_socket_path_that_would_be_too_long_is_refused(me: User, copied: Calla
     assert Path(moved.socket_dir).is_relative_to(other)
 
 
+def test_the_socket_directory_may_stand_in_the_file(me: User, copied: Callable[..., Path], scratch: Path) -> None:
+    (scratch / "s").mkdir(mode=0o755)
+    (scratch / "sluicegate.toml").write_text('socket_dir = "s"\n')
+    guest = me.attach(copied(me), linger=0, cwd=scratch)
+    assert Path(guest.socket_dir).is_relative_to(scratch / "s")
+
+
 def test_a_missing_socket_directory_is_named(me: User, copied: Callable[..., Path]) -> None:
     said = me.attach(copied(me), environment={"SLUICEGATE_SOCKET_DIR": "/nonexistent"}).refused()
     assert "There is no place for PostgreSQL's sockets (/nonexistent/sluicegate-" in said

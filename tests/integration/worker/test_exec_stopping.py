@@ -264,7 +264,7 @@ async def test_an_attempt_that_breaks_the_worker_ends_it_and_everything_it_runs(
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("sluicegate.worker.attempt.verdict", broken)
+    monkeypatch.setattr("sluicegate.worker.execution.verdict", broken)
     await enqueue(client, 2)
     with pytest.raises(RuntimeError, match="a bug"):
         await run_exec(

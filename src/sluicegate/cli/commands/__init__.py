@@ -16,7 +16,7 @@ BUDGETS = "Budgets"
 DATABASE = "Database"
 
 
-class Command(NamedTuple):
+class Verb(NamedTuple):
     """A verb of one word or several, and the heading under which help lists it."""
 
     name: str
@@ -32,32 +32,32 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
-    Command("demo", START),
-    Command("up", START),
-    Command("enqueue", JOBS),
-    Command("jobs", JOBS),
-    Command("job", JOBS),
-    Command("retry", JOBS),
-    Command("cancel", JOBS),
-    Command("exec", WORK),
-    Command("claim", WORK),
-    Command("heartbeat", WORK),
-    Command("complete", WORK),
-    Command("fail", WORK),
-    Command("release", WORK),
-    Command("explain", BUDGETS),
-    Command("next", BUDGETS),
-    Command("admission", BUDGETS),
-    Command("queue budget show", BUDGETS),
-    Command("queue budget set", BUDGETS),
-    Command("queue budget clear", BUDGETS),
-    Command("queue budget pause", BUDGETS),
-    Command("queue budget resume", BUDGETS),
-    Command("queue budget reset", BUDGETS),
-    Command("queue budget audit", BUDGETS),
-    Command("queue budget rehearse", BUDGETS),
-    Command("migrate", DATABASE),
-    Command("doctor", DATABASE),
+    Verb("demo", START),
+    Verb("up", START),
+    Verb("enqueue", JOBS),
+    Verb("jobs", JOBS),
+    Verb("job", JOBS),
+    Verb("retry", JOBS),
+    Verb("cancel", JOBS),
+    Verb("exec", WORK),
+    Verb("claim", WORK),
+    Verb("heartbeat", WORK),
+    Verb("complete", WORK),
+    Verb("fail", WORK),
+    Verb("release", WORK),
+    Verb("explain", BUDGETS),
+    Verb("next", BUDGETS),
+    Verb("admission", BUDGETS),
+    Verb("queue budget show", BUDGETS),
+    Verb("queue budget set", BUDGETS),
+    Verb("queue budget clear", BUDGETS),
+    Verb("queue budget pause", BUDGETS),
+    Verb("queue budget resume", BUDGETS),
+    Verb("queue budget reset", BUDGETS),
+    Verb("queue budget audit", BUDGETS),
+    Verb("queue budget rehearse", BUDGETS),
+    Verb("migrate", DATABASE),
+    Verb("doctor", DATABASE),
 )
 
 # Words that only open the name of a command, and what help says of them.

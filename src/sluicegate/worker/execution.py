@@ -44,8 +44,8 @@ class Tools:
     is_stopping: Callable[[], bool]
 
 
-class Attempt:
-    """An attempt. ``trouble`` says, after ``run``, that this machine could not start the command, and why."""
+class Execution:
+    """An attempt as it runs. ``trouble`` says, after ``run``, that this machine could not start the command, and why."""
 
     def __init__(self, tools: Tools, claim: Claim, *, sent_at: float, length: float) -> None:
         self.claim = claim
