@@ -118,8 +118,9 @@ create table sluicegate.refusal (
     reason text collate "C" not null,
     minute timestamptz not null,
     refused bigint not null,
-    written_at timestamptz not null default '-infinity',
-    primary key (queue_id, reason, minute)
+    -- Sessions that count at the same time write different rows.
+    slot smallint not null default 0,
+    primary key (queue_id, reason, minute, slot)
 );
 
 -- Append-only, and without a foreign key, so that it outlives the policy.
