@@ -228,6 +228,26 @@ def test_a_patch_changes_what_it_names_and_null_clears(sql: Sql) -> None:
         sql.call("patch_admission_policy", queue="q", patch={"limits": []})
 
 
+def test_the_lanes_asked_for_stay_until_they_are_asked_for_otherwise(sql: Sql) -> None:
+    def lanes() -> tuple[int, int | None, int | None]:
+        audited = sql.call("budget_audit", queue="q")["audit"][0]["after"]["lanes"]
+        return sql.one("select lanes from sluicegate.policy"), sql.call("budget_show", queue="q")["lanes"], audited
+
+    govern(sql, max_in_flight=400, lanes=3)
+    assert lanes() == (3, 3, 3)
+    for verb, arguments in (
+        ("pause_queue", {}),
+        ("resume_queue", {}),
+        ("patch_admission_policy", {"patch": {"max_in_flight": 300}}),
+    ):
+        sql.call(verb, queue="q", **arguments)
+        assert lanes() == (3, 3, 3)
+    sql.call("patch_admission_policy", queue="q", patch={"lanes": None})
+    assert lanes() == (9, None, None)
+    sql.call("pause_queue", queue="q")
+    assert lanes() == (9, None, None)
+
+
 def test_every_change_is_audited_with_before_after_and_reason(sql: Sql) -> None:
     govern(sql, "q", window(5))
     sql.enqueue()

@@ -106,7 +106,8 @@ class QueueAdmission(Record):
     """The policy of a queue, what is used of it, and the verdict.
 
     ``status`` is ``admitted``, the reason why nothing is, or ``ungoverned`` without a policy; then the rest is empty.
-    ``pending`` is None where it was not counted. While a first policy is ``opening`` it admits nothing: the claims in
+    ``lanes`` is what was asked for, None for as many as the limits call for. ``pending`` is None where it was not
+    counted. While a first policy is ``opening`` it admits nothing: the claims in
     ``awaited`` have to end first.
     """
 
@@ -118,6 +119,7 @@ class QueueAdmission(Record):
     paused: bool = False
     paused_reason: str | None = None
     paused_until: datetime | None = None
+    lanes: int | None = None
     revision: int = 0
     verdict: Verdict | None = None
     gates: tuple[Gate, ...] = ()

@@ -20,6 +20,8 @@ create table sluicegate.policy (
     paused_reason text,
     paused_until timestamptz,
     lanes smallint not null check (lanes between 1 and 64),
+    -- How many lanes were asked for; null: as many as the limits call for.
+    lanes_wished smallint check (lanes_wished between 1 and 64),
     -- Lanes the queue has ever had: those beyond lanes only keep what they were charged.
     made smallint not null check (made >= lanes),
     revision bigint not null default 1,

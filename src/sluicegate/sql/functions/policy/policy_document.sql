@@ -6,7 +6,7 @@ set search_path = sluicegate, pg_temp
 as $$
 select jsonb_build_object(
     'max_in_flight', p.max_in_flight, 'in_flight_mode', p.in_flight_mode, 'paused', p.paused, 'paused_reason', p.paused_reason,
-    'paused_until', p.paused_until, 'revision', p.revision,
+    'paused_until', p.paused_until, 'lanes', p.lanes_wished, 'revision', p.revision,
     'limits', (
         select coalesce(jsonb_agg(jsonb_build_object(
             'max_claims_per_window', l.max_claims, 'mode', l.mode,

@@ -74,13 +74,15 @@ begin
     )))::smallint);
     v_made := greatest(v_lanes, (select max(l.lane) + 1 from sluicegate.lane l where l.queue_id = p_queue_id),
         (select p.made from sluicegate.policy p where p.queue_id = p_queue_id));
-    insert into sluicegate.policy as p (queue_id, max_in_flight, in_flight_mode, paused, paused_reason, paused_until, lanes, made, made_by, created_at, updated_at)
+    insert into sluicegate.policy as p (queue_id, max_in_flight, in_flight_mode, paused, paused_reason, paused_until, lanes, lanes_wished,
+        made, made_by, created_at, updated_at)
     values (p_queue_id, (p_fields ->> 'max_in_flight')::integer, p_fields ->> 'in_flight_mode', (p_fields ->> 'paused')::boolean,
-        p_fields ->> 'paused_reason', (p_fields ->> 'paused_until')::timestamptz, v_lanes, v_made, pg_current_xact_id(), v_now, v_now)
+        p_fields ->> 'paused_reason', (p_fields ->> 'paused_until')::timestamptz, v_lanes, (p_fields ->> 'lanes')::smallint,
+        v_made, pg_current_xact_id(), v_now, v_now)
     on conflict (queue_id) do update
     set max_in_flight = excluded.max_in_flight, in_flight_mode = excluded.in_flight_mode, paused = excluded.paused,
         paused_reason = excluded.paused_reason, paused_until = excluded.paused_until, lanes = excluded.lanes,
-        made = excluded.made, revision = p.revision + 1, updated_at = excluded.updated_at
+        lanes_wished = excluded.lanes_wished, made = excluded.made, revision = p.revision + 1, updated_at = excluded.updated_at
     returning p.opening into v_opening;
     update sluicegate.queue q set governed = true where q.id = p_queue_id and not q.governed;
     insert into sluicegate.lane (queue_id, lane, live, is_open, windows, shares, used, forgiven, starts, ends)
