@@ -30,6 +30,7 @@ OTHER_CLOCKS = {
     "clock": "it is the clock",
     "ready_looked": "writes when it looked",
     "lapsed_looked": "writes when it looked",
+    "check_policy_lately": "how long ago the session checked, by a clock that no test stops",
     "limit_fields": "names the zone localtime, to refuse it",
 }
 TIME = re.compile(

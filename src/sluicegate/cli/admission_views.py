@@ -75,6 +75,8 @@ def sentence(found: QueueAdmission) -> str:
     if found.paused:
         ends = f" until {local(found.paused_until)}" if found.paused_until is not None else " until resumed"
         parts.append(f"paused{ends}" + (f" ({found.paused_reason})" if found.paused_reason else ""))
+    if not parts:
+        return f"{found.queue} has a policy that cannot be read."
     return f"{found.queue}: {', '.join(parts)}."
 
 
@@ -116,6 +118,8 @@ def would_have(found: ShadowLimit) -> str:
 def standing(found: QueueAdmission) -> str:
     """Whether a queue is open, in words."""
     verdict = found.verdict
+    if verdict is not None and verdict.fault is not None:
+        return f"closed, {why(verdict.reason)} ({verdict.reason}): {verdict.fault.removesuffix('.')}"
     if found.opening and not (verdict is not None and verdict.state == "deferred"):
         return "not open yet, its first policy waits for claims that began before it"
     return "open" if verdict is None else standing_of(verdict)

@@ -55,13 +55,17 @@ class Deferral(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict(Record):
-    """Whether one claim made now and alone would take the head job of a queue: ``admitted`` or ``deferred``."""
+    """Whether one claim made now and alone would take the head job of a queue: ``admitted`` or ``deferred``.
+
+    ``fault`` says what is wrong with a policy that cannot be evaluated.
+    """
 
     state: str
     reason: str | None
     next_eligible_at: datetime | None
     exact: bool
     all: tuple[ClosedGate, ...] = ()
+    fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

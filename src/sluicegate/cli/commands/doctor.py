@@ -16,10 +16,10 @@ def run(*, common: Common = Common()) -> int:
     """Look at an installation, and say what is wrong and what to do.
 
     Versions, the schema, the clock, zone data, isolation, old snapshots,
-    first policies that cannot open, privileges, and who can read the DSN.
-    It changes nothing; only the private PostgreSQL is started, and given
-    its schema, as by any command. The exit status is 1 if anything has
-    failed; a warning alone is 0.
+    policies that cannot open or be evaluated, privileges, and who can read
+    the DSN. It changes nothing; only the private PostgreSQL is started, and
+    given its schema, as by any command. The exit status is 1 if anything
+    has failed; a warning alone is 0.
 
     sluicegate doctor
     """

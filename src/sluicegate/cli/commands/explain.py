@@ -26,7 +26,7 @@ def run(job_id: JobId, /, *, common: Common = Common()) -> None:
 
 def _lines(found: Explanation) -> list[str]:
     job, verdict = found.job, found.verdict
-    lines = [f"job {job.id} of {job.queue} is {state(job)}: {_short(found)}."]
+    lines = [f"job {job.id} of {job.queue} is {state(job)}: {_short(found).removesuffix('.')}."]
     if found.waits_for == "admission":
         lines += [f"  closed    {gate(one)}, {opens(one.until, exact=one.exact)}" for one in verdict.all]
         if found.position is not None:
@@ -44,7 +44,8 @@ def _short(found: Explanation) -> str:
     verdict = found.verdict
     match found.waits_for:
         case "admission" if verdict.state == "deferred":
-            return f"deferred, {why(verdict.reason)}, {opens(verdict.next_eligible_at, exact=verdict.exact)}"
+            until = opens(verdict.next_eligible_at, exact=verdict.exact)
+            return f"deferred, {why(verdict.reason)}" + (f": {verdict.fault}" if verdict.fault else f", {until}")
         case "admission":
             return "it may start; the next claim of its queue takes the first in line"
         case "run_at":

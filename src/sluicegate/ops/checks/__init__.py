@@ -6,6 +6,7 @@ from sluicegate.ops.checks.clock import check_clock
 from sluicegate.ops.checks.dead_rows import check_dead_rows
 from sluicegate.ops.checks.isolation import check_isolation
 from sluicegate.ops.checks.opening import check_opening
+from sluicegate.ops.checks.policies import check_policies
 from sluicegate.ops.checks.privileges import check_privileges
 from sluicegate.ops.checks.result import CheckFunction
 from sluicegate.ops.checks.schema import check_schema
@@ -25,6 +26,7 @@ CHECKS: tuple[tuple[str, CheckFunction], ...] = (
     ("isolation", check_isolation),
     ("snapshots", check_snapshots),
     ("opening", check_opening),
+    ("policies", check_policies),
     ("privileges", check_privileges),
     ("dead_rows", check_dead_rows),
     ("secrecy", check_secrecy),

@@ -15,8 +15,7 @@ set enable_seqscan = off
 set lock_timeout = '5s'
 as $$
 declare
-    v_policy sluicegate.policy;
-    v_limits record;
+    v_policy record;
     v_lapsed record;
     v_first smallint;
     v_here bigint[];
@@ -28,24 +27,35 @@ begin
     lanes := '{}';
     holds := p_held;
     begin
-        select p.* into strict v_policy from sluicegate.policy p where p.queue_id = p_queue_id;
-        if v_policy.opening then
+        v_policy := sluicegate.policy_terms(p_queue_id);
+        if not v_policy.opening then
+            perform sluicegate.check_policy_lately(p_queue_id);
+        end if;
+    exception
+        when query_canceled or serialization_failure or deadlock_detected then
+            raise;
+        when others then
+            state := 'unavailable';
+            verdict := sluicegate.unavailable(sqlstate, sqlerrm);
+            return;
+    end;
+    if v_policy.opening then
+        begin
             holds := true;
             if p_held or not sluicegate.open_lanes(p_queue_id) then
                 state := 'busy';
                 return;
             end if;
-        end if;
-        v_limits := sluicegate.policy_windows(p_queue_id);
-    exception
-        when query_canceled or serialization_failure or deadlock_detected then
-            raise;
-        when others then
-            holds := p_held;
-            state := 'unavailable';
-            verdict := sluicegate.unavailable(sqlstate, sqlerrm);
-            return;
-    end;
+        exception
+            when query_canceled or serialization_failure or deadlock_detected then
+                raise;
+            when others then
+                holds := p_held;
+                state := 'unavailable';
+                verdict := sluicegate.unavailable(sqlstate, sqlerrm, true);
+                return;
+        end;
+    end if;
 
     begin
         select coalesce(array_agg(j.id order by i.ord), '{}') as ids, coalesce(array_agg(j.lane order by i.ord), '{}') as lanes into v_lapsed
@@ -64,7 +74,7 @@ begin
                 where x.lane = v_first order by x.ord);
             v_fresh := array(select x.id from unnest(p_ids) with ordinality as x(id, ord) where x.id <> all (v_here) order by x.ord);
         end if;
-        v_fast := sluicegate.admit_fast(v_policy, v_limits.windows, v_limits.shadows, v_first,
+        v_fast := sluicegate.admit_fast(p_queue_id, v_policy.lanes, v_policy.capped, v_policy.windows, v_policy.shadows, v_first,
             cardinality(v_here), cardinality(v_fresh), not p_held);
         -- A batch that stopped short of what all lanes hold together is dealt out the exact way.
         if cardinality(v_fast.lanes) > 0 and (v_fast.spare = 0 or p_held) then
@@ -88,12 +98,13 @@ begin
             raise;
         when others then
             state := 'unavailable';
-            verdict := sluicegate.unavailable(sqlstate, sqlerrm);
+            verdict := sluicegate.unavailable(sqlstate, sqlerrm, true);
     end;
     if state is not null then
         return;
     end if;
 
+    verdict := null;
     -- A block of its own: the fast way is to cost one subtransaction, not two.
     begin
         v_slow := sluicegate.admit_slow(p_queue_id, v_lapsed.lanes, cardinality(p_ids) - cardinality(v_lapsed.ids), v_first);
@@ -115,7 +126,7 @@ begin
             ids := '{}';
             lanes := '{}';
             state := 'unavailable';
-            verdict := sluicegate.unavailable(sqlstate, sqlerrm);
+            verdict := sluicegate.unavailable(sqlstate, sqlerrm, true);
     end;
 end
 $$;

@@ -4,8 +4,8 @@
 -- the count; then the clock, so what the count no longer saw had ended. Takeovers of p_lane cost no in-flight room but in debt.
 -- grants: none
 create or replace function sluicegate.admit_fast(
-    p_policy sluicegate.policy, p_windows bigint[], p_shadows integer[], p_lane smallint, p_takeovers integer, p_fresh integer,
-    p_may_wait boolean,
+    p_queue_id bigint, p_lanes smallint, p_capped boolean, p_windows bigint[], p_shadows integer[], p_lane smallint, p_takeovers integer,
+    p_fresh integer, p_may_wait boolean,
     out takeovers integer, out lanes smallint[], out at timestamptz, out locked integer, out spare integer
 )
 language plpgsql
@@ -15,10 +15,8 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    v_lanes integer := p_policy.lanes;
-    v_capped boolean := p_policy.max_in_flight is not null and p_policy.in_flight_mode = 'enforce';
     v_lane sluicegate.lane;
-    v_first integer := coalesce(p_lane, floor(random() * v_lanes)::integer);
+    v_first integer := coalesce(p_lane, floor(random() * p_lanes)::integer);
     v_seen integer := 0;
     v_at integer;
     v_now timestamptz;
@@ -35,21 +33,21 @@ begin
     locked := 0;
     takeovers := 0;
     spare := 0;
-    for v_try in 0 .. v_lanes loop
-        exit when v_try = v_lanes and (locked > 0 or not p_may_wait);
+    for v_try in 0 .. p_lanes loop
+        exit when v_try = p_lanes and (locked > 0 or not p_may_wait);
         -- Three full lanes are enough to ask the verdict; a batch that has begun is filled from all of them.
-        continue when v_try between 3 and v_lanes - 1 and cardinality(lanes) = 0;
-        v_at := (v_first + v_try) % v_lanes;
-        if v_try < v_lanes then
+        continue when v_try between 3 and p_lanes - 1 and cardinality(lanes) = 0;
+        v_at := (v_first + v_try) % p_lanes;
+        if v_try < p_lanes then
             select l.* into v_lane from sluicegate.lane l
-            where l.queue_id = p_policy.queue_id and l.lane = v_at and l.gen >= (
-                select k.gen from sluicegate.lane k where k.queue_id = p_policy.queue_id and k.lane = v_at order by k.gen desc limit 1
+            where l.queue_id = p_queue_id and l.lane = v_at and l.gen >= (
+                select k.gen from sluicegate.lane k where k.queue_id = p_queue_id and k.lane = v_at order by k.gen desc limit 1
             )
             for no key update skip locked;
         else
             select l.* into v_lane from sluicegate.lane l
-            where l.queue_id = p_policy.queue_id and l.lane = v_at and l.gen >= (
-                select k.gen from sluicegate.lane k where k.queue_id = p_policy.queue_id and k.lane = v_at order by k.gen desc limit 1
+            where l.queue_id = p_queue_id and l.lane = v_at and l.gen >= (
+                select k.gen from sluicegate.lane k where k.queue_id = p_queue_id and k.lane = v_at order by k.gen desc limit 1
             )
             for no key update;
         end if;
@@ -57,8 +55,8 @@ begin
         locked := locked + 1;
         -- A lane without a share of a limit would admit without end; and the policy may have changed since it was read.
         continue when v_lane.windows <> p_windows or array_positions(v_lane.shares, null) <> p_shadows
-            or (v_lane.cap is not null) <> v_capped;
-        v_flight := sluicegate.lane_flight(p_policy.queue_id, v_lane.lane, v_lane.low);
+            or (v_lane.cap is not null) <> p_capped;
+        v_flight := sluicegate.lane_flight(p_queue_id, v_lane.lane, v_lane.low);
         v_free := v_lane.cap - v_flight.claimed;
         v_now := sluicegate.clock();
         continue when not (v_lane.is_open and v_lane.live) or v_lane.paused_until > v_now;
@@ -73,7 +71,7 @@ begin
         end if;
         v_seen := v_seen + 1;
         v_room := sluicegate.lane_room(v_lane);
-        if v_lanes > 1 and p_fresh > 1 then
+        if p_lanes > 1 and p_fresh > 1 then
             v_flights := v_flights + v_free;
             v_rooms := array(
                 select x.share + x.forgiven - x.used + coalesce(v_rooms[x.ord], 0)
@@ -85,14 +83,14 @@ begin
         update sluicegate.lane l
         set used = array(select u + v_taken + v_fresh from unnest(v_lane.used) with ordinality as x(u, ord) order by ord),
             gen = l.gen + (l.writes = 63)::integer, writes = (l.writes + 1) % 64, low = v_flight.low, forgiven = v_lane.forgiven, starts = v_lane.starts, ends = v_lane.ends
-        where l.queue_id = p_policy.queue_id and l.lane = v_lane.lane and l.gen = v_lane.gen;
+        where l.queue_id = p_queue_id and l.lane = v_lane.lane and l.gen = v_lane.gen;
         at := v_now;
         v_starts := v_lane.starts;
         takeovers := takeovers + v_taken;
         lanes := lanes || array_fill(v_lane.lane, array[v_taken + v_fresh]);
         exit when cardinality(lanes) - takeovers = p_fresh;
     end loop;
-    if v_seen = v_lanes and v_lanes > 1 and cardinality(lanes) between 1 and p_takeovers + p_fresh - 1 then
+    if v_seen = p_lanes and p_lanes > 1 and cardinality(lanes) between 1 and p_takeovers + p_fresh - 1 then
         spare := greatest(least((select min(r) from unnest(v_rooms) r) - cardinality(lanes),
             v_flights - cardinality(lanes) + takeovers), 0);
     end if;

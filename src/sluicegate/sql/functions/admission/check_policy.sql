@@ -9,19 +9,17 @@ set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan
 as $$
 declare
-    v_policy sluicegate.policy;
-    v_limits record;
+    v_policy record;
     v_lanes record;
 begin
-    select p.* into v_policy from sluicegate.policy p where p.queue_id = p_queue_id;
-    if not found then
-        raise exception using errcode = 'SG006', message = 'The queue is governed, and its policy is missing.';
-    end if;
-    v_limits := sluicegate.policy_windows(p_queue_id);
-    select count(*) as n, bool_and(a.windows = v_limits.windows and array_positions(a.shares, null) = v_limits.shadows
-            and (a.cap is null) = (v_policy.max_in_flight is null or v_policy.in_flight_mode = 'shadow')) as agree
+    v_policy := sluicegate.policy_terms(p_queue_id);
+    select count(*) as n, bool_and(a.windows = v_policy.windows and array_positions(a.shares, null) = v_policy.shadows
+            and (a.cap is not null) = v_policy.capped) as agree
     into v_lanes
-    from sluicegate.lane_now a where a.queue_id = p_queue_id;
+    from generate_series(0, v_policy.made - 1) s(lane)
+    cross join lateral (
+        select * from sluicegate.lane k where k.queue_id = p_queue_id and k.lane = s.lane order by k.gen desc limit 1
+    ) a;
     if v_lanes.n <> v_policy.made or not v_lanes.agree then
         raise exception using errcode = 'SG006', message = 'The policy and the lanes of the queue do not agree.';
     end if;

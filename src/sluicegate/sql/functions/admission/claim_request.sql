@@ -100,6 +100,15 @@ begin
         v_busy := v_busy or cardinality(v_taken.busy) > 0;
         v_closed := v_closed || v_taken.closed;
         v_verdicts := v_verdicts || v_taken.verdicts;
+        if v_locked is null then
+            select v.value into v_locked from jsonb_each(v_taken.verdicts) v where v.value ->> 'fault_code' = '55P03' limit 1;
+            if v_locked is not null then
+                v_closed := v_closed || array(select q.id from sluicegate.queue q where q.id = any (v_open) and q.governed and q.id <> all (v_closed));
+                select v_verdicts || coalesce(jsonb_object_agg(c, v_locked), '{}') into v_verdicts from unnest(v_closed) c where not v_verdicts ? c::text;
+                v_open := array(select o from unnest(v_open) o where o <> all (v_closed));
+                continue;
+            end if;
+        end if;
         exit when cardinality(v_taken.closed) + cardinality(v_taken.busy) = 0;
         v_open := array(select o from unnest(v_open) o where o <> all (v_taken.closed || v_taken.busy));
     end loop;

@@ -10,7 +10,8 @@ set enable_seqscan = off
 set lock_timeout = '500ms'
 as $$
 declare
-    v_policy sluicegate.policy;
+    -- Not of the table's type: to compile that, a session's first call would wait outside the block that catches it.
+    v_policy record;
 begin
     begin
         select p.* into strict v_policy from sluicegate.policy p where p.queue_id = p_queue_id;

@@ -16,6 +16,7 @@ declare
     v_candidates bigint[] := sluicegate.candidates(p_queues, '{mid}', p_n, p_now);
     v_queue record;
     v_admitted record;
+    v_locked jsonb;
     v_lane smallint;
     v_at timestamptz;
 begin
@@ -45,6 +46,11 @@ begin
             at := at || array_fill(v_at, array[cardinality(v_queue.ids)]);
             continue;
         end if;
+        if v_locked is not null then
+            closed := closed || v_queue.id;
+            verdicts := verdicts || jsonb_build_object(v_queue.id::text, v_locked);
+            continue;
+        end if;
         select j.lane into v_lane from sluicegate.job j
         where j.id = any (p_freed) and j.queue_id = v_queue.id and j.lane is not null limit 1;
         v_admitted := sluicegate.admit(v_queue.id, v_queue.ids, v_lane, held);
@@ -63,6 +69,9 @@ begin
             if v_admitted.verdict is not null and v_admitted.state <> 'ok' then
                 verdicts := verdicts || jsonb_build_object(v_queue.id::text, v_admitted.verdict);
             end if;
+        end if;
+        if v_admitted.verdict ->> 'fault_code' = '55P03' then
+            v_locked := v_admitted.verdict;
         end if;
     end loop;
     if cardinality(ids) > 1 then

@@ -21,23 +21,22 @@ begin
     perform sluicegate.lock_policy(p_queue_id);
     v_now := sluicegate.clock();
     v_before := sluicegate.policy_document(p_queue_id);
-    v_verdict := case when v_before is not null then sluicegate.verdict(p_queue_id) end;
-    if p_fields is null and not (select q.governed from sluicegate.queue q where q.id = p_queue_id) then
+    v_verdict := case when (select q.governed from sluicegate.queue q where q.id = p_queue_id) then sluicegate.verdict(p_queue_id) end;
+    if p_fields is null and v_verdict is null then
         perform sluicegate.refuse('SG002', 'queue', 'The queue has no policy.', 'There is nothing to take away.');
     end if;
     if p_revision is not null and p_revision <> coalesce((v_before ->> 'revision')::bigint, 0) then
         perform sluicegate.refuse('SG003', 'revision', format('The policy is at revision %s, not %s: someone else has changed it.',
             coalesce((v_before ->> 'revision')::bigint, 0), p_revision), 'Read it again and repeat the change.');
     end if;
-    v_old := array(
-        select l.window_id from sluicegate.policy_limit l
-        -- What a lane that went missing was charged stands in the attempts alone.
-        where l.queue_id = p_queue_id and not exists (
-            select from sluicegate.policy p cross join generate_series(0, p.made - 1) n
-            where p.queue_id = p_queue_id and not exists (
-                select from sluicegate.lane a where a.queue_id = p_queue_id and a.lane = n
-            )
-        ));
+    v_old := array(select l.window_id from sluicegate.policy_limit l where l.queue_id = p_queue_id);
+    if v_verdict ->> 'reason' = 'admission_unavailable' then
+        -- What the lanes of a policy that could not be evaluated say is not to be trusted: the attempts are counted anew.
+        update sluicegate.lane l
+        set windows = '{}', shares = '{}', used = '{}', forgiven = '{}', starts = '{}', ends = '{}', low = 0
+        where l.queue_id = p_queue_id;
+        v_old := '{}';
+    end if;
 
     if p_fields is null then
         delete from sluicegate.policy_limit l where l.queue_id = p_queue_id;
