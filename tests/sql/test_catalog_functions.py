@@ -30,6 +30,7 @@ OTHER_CLOCKS = {
     "clock": "it is the clock",
     "ready_looked": "writes when it looked",
     "lapsed_looked": "writes when it looked",
+    "pending_seen": "how long ago the session counted, by a clock that no test stops",
     "check_policy_lately": "how long ago the session checked, by a clock that no test stops",
     "limit_fields": "names the zone localtime, to refuse it",
 }
