@@ -1,5 +1,6 @@
 """Policies: what they accept, who may change them, what a change does to what is already used, and its audit."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -28,6 +29,11 @@ def _limit(**fields: Any) -> dict[str, Any]:
         ({"max_inflight": 1}, "max_inflight"),
         ({"paused": "yes"}, "paused"),
         ({"paused": True, "paused_until": "soon"}, "paused_until"),
+        ({"paused": True, "paused_until": "tomorrow"}, "paused_until"),
+        ({"paused": True, "paused_until": "infinity"}, "paused_until"),
+        ({"paused": True, "paused_until": "01/02/2030"}, "paused_until"),
+        ({"paused": True, "paused_until": "2030-01-02 03:04"}, "paused_until"),
+        ({"paused": True, "paused_until": 2030}, "paused_until"),
         ({"paused": True, "paused_reason": "x" * 1025}, "paused_reason"),
         ({"max_in_flight": 1, "lanes": 65}, "lanes"),
         ({"limits": {}}, "limits"),
@@ -203,6 +209,16 @@ def test_a_shadow_limit_counts_and_refuses_nothing(sql: Sql) -> None:
     shown = gates(sql)
     assert (shown["day"]["used"], shown["day"]["mode"], shown["day"]["closed"]) == (3, "shadow", False)
     assert (shown["in_flight"]["used"], shown["in_flight"]["closed"]) == (3, False)
+
+
+def test_the_end_of_a_pause_is_the_same_instant_in_every_session(sql: Sql) -> None:
+    sql.do("set timezone = 'Asia/Tokyo'; set datestyle = 'German, DMY'")
+    policy = {"max_in_flight": 1, "paused": True, "paused_until": "2090-01-02T03:04:05+01:00"}
+    sql.call("set_admission_policy", queue="q", policy=policy)
+    sql.call("patch_admission_policy", queue="q", patch={"max_in_flight": 2})
+    assert sql.one("select paused_until = '2090-01-02 02:04:05Z' from sluicegate.policy")
+    sql.call("pause_queue", queue="q", until=datetime(2091, 1, 2, tzinfo=UTC))
+    assert sql.one("select paused_until = '2091-01-02Z' from sluicegate.policy")
 
 
 def test_two_editors_do_not_overwrite_each_other(sql: Sql) -> None:

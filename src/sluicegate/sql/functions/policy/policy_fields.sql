@@ -37,15 +37,10 @@ begin
     if octet_length(p_policy ->> 'paused_reason') > 1024 then
         perform sluicegate.refuse('SG001', 'paused_reason', 'The reason is over 1,024 bytes long.', 'Shorten it.');
     end if;
-    begin
-        v_until := (p_policy ->> 'paused_until')::timestamptz;
-        if v_until not between '0001-01-01 00:00:00+00' and '9999-12-31 23:59:59+00' then
-            raise data_exception;
-        end if;
-    exception
-        when data_exception then
-            perform sluicegate.refuse('SG001', 'paused_until', 'paused_until is not a usable time.', 'Send an ISO 8601 time with its zone.');
-    end;
+    v_until := sluicegate.moment(p_policy -> 'paused_until');
+    if v_until is null and p_policy ->> 'paused_until' is not null then
+        perform sluicegate.refuse('SG001', 'paused_until', 'paused_until is not a usable time.', 'Send an ISO 8601 time with its zone.');
+    end if;
 
     v_limits := case
         when v_single then jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('max_claims_per_window', p_policy -> 'max_claims_per_window',
