@@ -1,12 +1,10 @@
 -- Admits as many of the locked candidates of one governed queue as its policy has room for, charged to lanes, in their order. state is
--- ok, closed (a verdict proved it), busy (ask again) or unavailable (fail closed; the verdict says why). Locks lanes only: p_held says
--- that the transaction holds one already, and then it never waits; holds that it does afterwards. A way that took nothing is rolled back,
--- and its lanes with it.
+-- ok, closed (a verdict proved it), busy (ask again) or unavailable (fail closed; the verdict says why). Locks lanes only, and waits for none
+-- if the transaction holds one already. A way that took nothing is rolled back, and its lanes with it.
 -- grants: none
 create or replace function sluicegate.admit(
-    p_queue_id bigint, p_ids bigint[], p_lane smallint, p_held boolean,
-    out ids bigint[], out lanes smallint[], out at timestamptz, out state text, out verdict jsonb,
-    out holds boolean
+    p_queue_id bigint, p_ids bigint[], p_lane smallint,
+    out ids bigint[], out lanes smallint[], out at timestamptz, out state text, out verdict jsonb
 )
 language plpgsql
 set search_path = sluicegate, pg_temp
@@ -22,10 +20,10 @@ declare
     v_fresh bigint[];
     v_fast record;
     v_slow record;
+    v_held boolean := sluicegate.holds_lanes();
 begin
     ids := '{}';
     lanes := '{}';
-    holds := p_held;
     begin
         v_policy := sluicegate.policy_terms(p_queue_id);
         if not v_policy.opening then
@@ -41,8 +39,7 @@ begin
     end;
     if v_policy.opening then
         begin
-            holds := true;
-            if p_held or not sluicegate.open_lanes(p_queue_id) then
+            if v_held or not sluicegate.open_lanes(p_queue_id) then
                 state := 'busy';
                 return;
             end if;
@@ -50,7 +47,6 @@ begin
             when query_canceled or serialization_failure or deadlock_detected then
                 raise;
             when others then
-                holds := p_held;
                 state := 'unavailable';
                 verdict := sluicegate.unavailable(sqlstate, sqlerrm, true);
                 return;
@@ -75,14 +71,14 @@ begin
             v_fresh := array(select x.id from unnest(p_ids) with ordinality as x(id, ord) where x.id <> all (v_here) order by x.ord);
         end if;
         v_fast := sluicegate.admit_fast(p_queue_id, v_policy.lanes, v_policy.capped, v_policy.windows, v_policy.shadows, v_first,
-            cardinality(v_here), cardinality(v_fresh), not p_held);
+            cardinality(v_here), cardinality(v_fresh), not v_held);
         -- A batch that stopped short of what all lanes hold together is dealt out the exact way.
-        if cardinality(v_fast.lanes) > 0 and (v_fast.spare = 0 or p_held) then
+        if cardinality(v_fast.lanes) > 0 and (v_fast.spare = 0 or v_held) then
             ids := v_here[1:v_fast.takeovers] || v_fresh[1:cardinality(v_fast.lanes) - v_fast.takeovers];
             lanes := v_fast.lanes;
             at := v_fast.at;
             state := 'ok';
-            holds := true;
+            perform set_config('sluicegate.holds_lanes', pg_current_xact_id()::text, true);
             return;
         end if;
         if v_fast.locked > 0 and v_fast.spare = 0 then
@@ -93,7 +89,7 @@ begin
         raise exception using errcode = 'SG00A', message = 'no lane had room';
     exception
         when sqlstate 'SG00A' then
-            state := coalesce(state, case when p_held then 'busy' end);
+            state := coalesce(state, case when v_held then 'busy' end);
         when query_canceled or serialization_failure or deadlock_detected then
             raise;
         when others then
@@ -116,7 +112,6 @@ begin
             raise exception using errcode = 'SG00A', message = 'no lane had room';
         end if;
         state := 'ok';
-        holds := true;
     exception
         when sqlstate 'SG00A' then
             state := 'closed';

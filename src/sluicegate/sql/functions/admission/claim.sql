@@ -19,7 +19,6 @@ declare
     v_late integer[] := '{}';
     v_ord integer;
     v_freed bigint[] := '{}';
-    v_held boolean := false;
     v_code text;
     v_message text;
     v_field text;
@@ -35,8 +34,7 @@ begin
             'Send [{"job_id": 1, "lease_token": "…", "outcome": "completed"}].');
     end if;
     if v_finishes = '[]' and jsonb_array_length(p_requests) = 1 then
-        return json_build_object('responses', json_build_array((
-                select r.response from sluicegate.claim_request(p_requests -> 0, p_worker, '{}', false) r)),
+        return json_build_object('responses', json_build_array(sluicegate.claim_request(p_requests -> 0, p_worker, '{}')),
             'finished', '[]'::json, 'server_time', sluicegate.clock())::jsonb;
     end if;
 
@@ -47,15 +45,14 @@ begin
         v_finished := sluicegate.finish(v_finishes);
         v_freed := array(select (f ->> 'job_id')::bigint from json_array_elements(v_finished) f where f ->> 'status' = 'ok');
     end if;
-    for v_request, v_ord in select r, ord from jsonb_array_elements(p_requests) with ordinality as x(r, ord) loop
+    -- A request that needs all lanes of its queue gets them only before another has taken any: each comes first at times.
+    for v_request, v_ord in select r, ord from jsonb_array_elements(p_requests) with ordinality as x(r, ord) order by random() loop
         begin
             if v_ord = any (v_late) then
                 perform sluicegate.refuse('55P03', null, 'Another call with this request_id, or on its jobs, is still running.',
                     'Repeat the request after a short wait.');
             end if;
-            -- What holds lanes holds them until the commit: the next request waits for none.
-            select r.response, r.held into v_response, v_held
-            from sluicegate.claim_request(v_request, p_worker, v_freed, v_held) r;
+            v_response := sluicegate.claim_request(v_request, p_worker, v_freed);
         exception
             -- Also a statement_timeout: what was finished above stands.
             when query_canceled or others then
@@ -66,7 +63,7 @@ begin
                         'sqlstate', v_code, 'message', v_message, 'hint', nullif(v_hint, ''),
                         'field', case when v_code like 'SG%' then nullif(v_field, '') end));
         end;
-        v_responses := v_responses || v_response;
+        v_responses[v_ord] := v_response;
     end loop;
     -- Built as text and parsed once: nested jsonb is copied at every level.
     return json_build_object('responses', array_to_json(v_responses), 'finished', v_finished,

@@ -35,8 +35,16 @@ begin
         end if;
     end if;
 
-    select j.* into v_job from sluicegate.job j where j.id = p_job_id and j.scope_id = v_scope_id for no key update;
-    if not found then
+    if sluicegate.holds_lanes() then
+        select j.* into v_job from sluicegate.job j where j.id = p_job_id and j.scope_id = v_scope_id for no key update skip locked;
+        if not found and exists (select from sluicegate.job j where j.id = p_job_id and j.scope_id = v_scope_id) then
+            return jsonb_build_object('job_id', p_job_id, 'status', 'busy', 'message', format(
+                'Job %s is held by another transaction, and this one has claimed already. Ask again in a moment.', p_job_id));
+        end if;
+    else
+        select j.* into v_job from sluicegate.job j where j.id = p_job_id and j.scope_id = v_scope_id for no key update;
+    end if;
+    if v_job.id is null then
         return sluicegate.job_not_found(p_job_id);
     end if;
     v_now := sluicegate.clock();
@@ -61,9 +69,12 @@ begin
     if (select q.governed from sluicegate.queue q where q.id = v_job.queue_id) then
         -- Before any lane is taken.
         perform sluicegate.end_spent(v_job.queue_id, v_now);
-        v_admitted := sluicegate.admit(v_job.queue_id, array[p_job_id], v_job.lane, false);
+        v_admitted := sluicegate.admit(v_job.queue_id, array[p_job_id], v_job.lane);
         if cardinality(v_admitted.ids) = 0 then
-            v_deferral := case when v_admitted.state <> 'busy' then sluicegate.deferral(v_job.queue_id, v_now, v_admitted.verdict, v_job.state <> 'claimed') end;
+            v_deferral := case
+                -- A policy that was cleared meanwhile closes nothing.
+                when v_admitted.state <> 'busy' and (select q.governed from sluicegate.queue q where q.id = v_job.queue_id)
+                    then sluicegate.deferral(v_job.queue_id, v_now, v_admitted.verdict, v_job.state <> 'claimed') end;
             return jsonb_build_object('job_id', p_job_id, 'state', v_job.state, 'deferred', v_deferral)
                 || case
                     when v_deferral is null then jsonb_build_object('status', 'busy', 'message', format(

@@ -1,11 +1,9 @@
 -- One request of a claim: takes up to n jobs of its queues; or names the closed ones (deferred); or says that nothing is claimable
 -- (empty), or that peers are in the way (none of the three: ask again). A repeated request_id opens nothing more.
--- Locks candidates with SKIP LOCKED, then lanes, one queue after the other; p_held says that the transaction holds lanes
--- already, so that it waits for none; held that it does afterwards. Raises SG001, SG002, SG003.
+-- Locks candidates with SKIP LOCKED, then lanes, one queue after the other; a transaction that holds lanes
+-- already waits for none. Raises SG001, SG002, SG003.
 -- grants: none
-create or replace function sluicegate.claim_request(
-    p_request jsonb, p_worker text, p_freed bigint[], p_held boolean, out response json, out held boolean
-)
+create or replace function sluicegate.claim_request(p_request jsonb, p_worker text, p_freed bigint[]) returns json
 language plpgsql
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
@@ -32,7 +30,6 @@ declare
     v_busy boolean := false;
     v_field text;
 begin
-    held := p_held;
     if jsonb_typeof(p_request) <> 'object' or p_request - '{scope,queues,n,lease_seconds,request_id}'::text[] <> '{}' then
         if jsonb_typeof(p_request) = 'object' then
             select min(k) into v_field from jsonb_object_keys(p_request) k
@@ -55,8 +52,7 @@ begin
     if v_request_id is not null then
         v_kept := sluicegate.request_replay(v_scope_id, v_request_id, 'claim', p_request);
         if v_kept is not null then
-            response := sluicegate.claim_replay(v_kept, v_lease);
-            return;
+            return sluicegate.claim_replay(v_kept, v_lease);
         end if;
     end if;
 
@@ -91,12 +87,11 @@ begin
 
     -- Another round only when a queue turned out to be closed: it leaves, and the others get its place.
     while cardinality(v_open) > 0 and v_count < v_n loop
-        v_taken := sluicegate.take(v_open, v_n - v_count, v_now, p_freed, held);
+        v_taken := sluicegate.take(v_open, v_n - v_count, v_now, p_freed);
         if cardinality(v_taken.ids) > 0 then
             v_claims := v_claims || sluicegate.open_claims(v_taken.ids, v_taken.at, v_taken.lanes, v_lease, p_worker);
             v_count := v_count + cardinality(v_taken.ids);
         end if;
-        held := v_taken.held;
         v_busy := v_busy or cardinality(v_taken.busy) > 0;
         v_closed := v_closed || v_taken.closed;
         v_verdicts := v_verdicts || v_taken.verdicts;
@@ -133,7 +128,7 @@ begin
             from unnest(v_claims) part cross join json_array_elements(part) c
         ));
     end if;
-    response := json_build_object(
+    return json_build_object(
         'claims', case cardinality(v_claims)
             when 0 then '[]'::json
             when 1 then v_claims[1]

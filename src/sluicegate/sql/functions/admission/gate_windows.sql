@@ -30,13 +30,15 @@ begin
     join sluicegate.budget_window b on b.id = l.window_id
     cross join lateral sluicegate.window_at(b.period, b.tz, b.starts_at, b.origin, p_now) w
     cross join lateral (
+        -- A window that a lane is in holds to its end, also when the zone's rules have changed meanwhile.
         select d.starts, d.ends, d.used
         from (
-            select w.starts, w.ends, 0::bigint as used
+            select false as held, greatest(w.starts, (select max(h.ends) from charged h where h.window_id = l.window_id)) as starts,
+                w.ends, 0::bigint as used
             union all
-            select h.starts, h.ends, h.used from charged h where h.window_id = l.window_id
+            select true, h.starts, h.ends, h.used from charged h where h.window_id = l.window_id and h.ends > p_now
         ) d
-        order by d.starts desc, d.used desc
+        order by d.held desc, d.starts desc
         limit 1
     ) c
     cross join lateral (

@@ -19,7 +19,8 @@ begin
         select w.starts, w.ends into v_window
         from sluicegate.budget_window b, sluicegate.window_at(b.period, b.tz, b.starts_at, b.origin, p_now) w
         where b.id = p_lane.windows[i];
-        p_lane.starts[i] := v_window.starts;
+        -- New rules for a zone may move the border back: what has been charged is not charged to the next window as well.
+        p_lane.starts[i] := greatest(v_window.starts, p_lane.ends[i]);
         p_lane.ends[i] := v_window.ends;
         p_lane.used[i] := 0;
         p_lane.forgiven[i] := 0;

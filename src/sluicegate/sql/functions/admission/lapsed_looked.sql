@@ -12,7 +12,7 @@ as $$
 declare
     v_first timestamptz;
 begin
-    if not pg_try_advisory_xact_lock(sluicegate.request_key(p_queue_id, 'lapse_hint'))
+    if not pg_try_advisory_xact_lock(hashint8(p_queue_id), hashtext('lapse_hint'))
         or exists (
             select from sluicegate.lapse_hint h
             where h.queue_id = p_queue_id

@@ -25,5 +25,6 @@ begin
         end if;
         v_at := v_at + 1;
     end loop;
+    perform set_config('sluicegate.holds_lanes', pg_current_xact_id()::text, true);
 end
 $$;

@@ -5,6 +5,7 @@ create or replace function sluicegate.looks_closed(p_queue_id bigint, p_now time
 language plpgsql stable
 set search_path = sluicegate, pg_temp
 set enable_bitmapscan = off
+set enable_sort = off -- see lane_flight
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set lock_timeout = '500ms'
@@ -22,9 +23,17 @@ begin
                     select from unnest(l.shares, l.forgiven, l.used, l.ends) as x(share, forgiven, used, ends)
                     where x.share is not null and x.used >= x.share + x.forgiven and (x.ends > p_now or x.share = 0)
                 )
+                and (l.cap is null or l.cap > (
+                    select count(*)
+                    from (
+                        select from sluicegate.job j
+                        where j.queue_id = p_queue_id and j.lane = l.lane and j.state = 'claimed' and j.lane is not null
+                            and j.attempt_id >= l.low
+                        order by j.attempt_id
+                        offset 0
+                    ) f
+                ))
             )
-            or (v_policy.in_flight_mode = 'enforce' and v_policy.max_in_flight <= 100
-                and v_policy.max_in_flight <= sluicegate.flight(p_queue_id))
         then
             null;
         else

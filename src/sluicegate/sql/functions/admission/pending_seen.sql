@@ -11,9 +11,10 @@ declare
     v_name text := format('sluicegate.pending_%s', p_queue_id);
     -- The machine's clock: a test's may stand still, and then nothing would ever be counted again.
     v_now double precision := extract(epoch from clock_timestamp());
-    v_seen double precision := coalesce(nullif(current_setting(v_name, true), ''), '0')::double precision;
+    -- Anybody may set it: what is not a number is no memory.
+    v_seen double precision := coalesce(substring(current_setting(v_name, true) from '^[0-9]{1,12}'), '0')::double precision;
 begin
-    if v_now - v_seen between 0 and 1
+    if v_now - v_seen between 0 and 2
         and exists (select from sluicegate.job j where j.queue_id = p_queue_id and j.state = 'pending')
     then
         pending := 1000;
@@ -22,7 +23,7 @@ begin
     end if;
     select c.pending, c.exact into pending, exact from sluicegate.pending_count(p_queue_id, p_now) c;
     if not exact then
-        perform set_config(v_name, v_now::text, false);
+        perform set_config(v_name, floor(v_now)::bigint::text, false);
     end if;
 end
 $$;

@@ -19,7 +19,7 @@ begin
             and c.looked_at > clock_timestamp() - interval '1 second'
         order by 1, 2
     loop
-        if pg_try_advisory_xact_lock(sluicegate.request_key(v_hint.queue_id, 'ready_cursor ' || v_hint.class)) then
+        if pg_try_advisory_xact_lock(hashint8(v_hint.queue_id), hashtext('ready_cursor ' || v_hint.class)) then
             update sluicegate.ready_cursor c set looked_at = '-infinity'
             where c.queue_id = v_hint.queue_id and c.class = v_hint.class;
         end if;

@@ -10,7 +10,7 @@ as $$
 declare
     v_head record;
 begin
-    if not pg_try_advisory_xact_lock(sluicegate.request_key(p_queue_id, 'ready_cursor ' || p_class))
+    if not pg_try_advisory_xact_lock(hashint8(p_queue_id), hashtext('ready_cursor ' || p_class))
         or exists (
             select from sluicegate.ready_cursor c
             where c.queue_id = p_queue_id and c.class = p_class and c.looked_at between clock_timestamp() - interval '500 ms' and clock_timestamp()

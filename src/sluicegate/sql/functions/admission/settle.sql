@@ -43,12 +43,21 @@ begin
     -- Windows never go back: under a clock that was set back all lanes go on in the latest window that one of them is in.
     v_now := greatest(p_now, (select max(t) from unnest(v_lanes) x cross join unnest(x.starts) t));
     select array_agg(l.window_id order by l.window_id) as windows, array_agg(l.max_claims order by l.window_id) as most,
-        array_agg(l.mode = 'enforce' order by l.window_id) as enforced, array_agg(w.starts order by l.window_id) as starts,
-        array_agg(w.ends order by l.window_id) as ends
+        array_agg(l.mode = 'enforce' order by l.window_id) as enforced,
+        array_agg(coalesce(h.starts, w.starts) order by l.window_id) as starts,
+        array_agg(coalesce(h.ends, w.ends) order by l.window_id) as ends
     into v_limits
     from sluicegate.policy_limit l
     join sluicegate.budget_window b on b.id = l.window_id
     cross join lateral sluicegate.window_at(b.period, b.tz, b.starts_at, b.origin, v_now) w
+    -- The window that a lane is in already, which new lanes join.
+    left join lateral (
+        select x.starts, x.ends
+        from unnest(v_lanes) a cross join unnest(a.windows, a.starts, a.ends) as x(window_id, starts, ends)
+        where x.window_id = l.window_id and x.ends > v_now
+        order by x.starts desc
+        limit 1
+    ) h on true
     where l.queue_id = p_queue_id;
 
     v_n := cardinality(v_lanes);

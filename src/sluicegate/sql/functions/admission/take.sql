@@ -4,8 +4,8 @@
 -- governed is read after the candidates are locked: a first policy waits for whoever read false (open_lanes).
 -- grants: none
 create or replace function sluicegate.take(
-    p_queues bigint[], p_n integer, p_now timestamptz, p_freed bigint[], p_held boolean,
-    out ids bigint[], out lanes smallint[], out at timestamptz[], out closed bigint[], out verdicts jsonb, out busy bigint[], out held boolean
+    p_queues bigint[], p_n integer, p_now timestamptz, p_freed bigint[],
+    out ids bigint[], out lanes smallint[], out at timestamptz[], out closed bigint[], out verdicts jsonb, out busy bigint[]
 )
 language plpgsql
 set search_path = sluicegate, pg_temp
@@ -26,7 +26,6 @@ begin
     closed := '{}';
     verdicts := '{}';
     busy := '{}';
-    held := p_held;
     for v_queue in
         select q.id, q.governed, c.ids
         from (
@@ -53,13 +52,12 @@ begin
         end if;
         select j.lane into v_lane from sluicegate.job j
         where j.id = any (p_freed) and j.queue_id = v_queue.id and j.lane is not null limit 1;
-        v_admitted := sluicegate.admit(v_queue.id, v_queue.ids, v_lane, held);
+        v_admitted := sluicegate.admit(v_queue.id, v_queue.ids, v_lane);
         if v_admitted.state = 'ok' then
             ids := ids || v_admitted.ids;
             lanes := lanes || v_admitted.lanes;
             at := at || array_fill(v_admitted.at, array[cardinality(v_admitted.ids)]);
         end if;
-        held := v_admitted.holds;
         if v_admitted.state = 'busy'
             or (v_admitted.state = 'unavailable' and not (select q.governed from sluicegate.queue q where q.id = v_queue.id))
         then

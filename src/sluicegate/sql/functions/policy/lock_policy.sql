@@ -7,7 +7,7 @@ language plpgsql
 set search_path = sluicegate, pg_temp
 as $$
 begin
-    perform pg_advisory_xact_lock(sluicegate.request_key(p_queue_id, 'policy'));
+    perform pg_advisory_xact_lock(hashint8(p_queue_id), hashtext('policy'));
     perform sluicegate.lock_lanes(p_queue_id);
     if p_keeps and (select q.governed from sluicegate.queue q where q.id = p_queue_id) then
         begin

@@ -42,7 +42,7 @@ begin
             select distinct b.queue_id from sluicegate.budget_window b
             where not exists (select from sluicegate.policy_limit l where l.queue_id = b.queue_id and l.window_id = b.id)
         ) q
-        where pg_try_advisory_xact_lock(sluicegate.request_key(q.queue_id, 'policy')));
+        where pg_try_advisory_xact_lock(hashint8(q.queue_id), hashtext('policy')));
     delete from sluicegate.budget_window b where b.id = any (array(
         select o.id from sluicegate.budget_window o
         where o.queue_id = any (v_queues)

@@ -13,9 +13,17 @@ set lock_timeout = '10s'
 as $$
 declare
     v_queue_id bigint;
+    v_fields jsonb;
 begin
     v_queue_id := sluicegate.policy_queue(p_scope, p_queue, p_actor, 'set_admission_policy', true, p_reason);
-    return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields(p_policy, sluicegate.owner_zone(sluicegate.scope_id(p_scope))),
-        'set', p_reason, p_revision, p_actor);
+    v_fields := sluicegate.policy_fields(p_policy, sluicegate.owner_zone(sluicegate.scope_id(p_scope)));
+    perform sluicegate.lock_policy(v_queue_id);
+    if not p_policy ? 'paused' then
+        -- Somebody's pause ends when he resumes, or when a policy says so, not because its numbers change.
+        v_fields := v_fields || coalesce((
+            select jsonb_build_object('paused', true, 'paused_reason', p.paused_reason, 'paused_until', p.paused_until)
+            from sluicegate.policy p where p.queue_id = v_queue_id and p.paused), '{}');
+    end if;
+    return sluicegate.write_policy(v_queue_id, v_fields, 'set', p_reason, p_revision, p_actor);
 end
 $$;
