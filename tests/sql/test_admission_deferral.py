@@ -77,7 +77,7 @@ def test_the_state_stands_in_status_and_in_what_explains_a_job(sql: Sql) -> None
     assert (queue["status"], queue["pending"]) == ("window_exhausted", 2)
     why = sql.call("explain", job_id=third)
     assert (why["waits_for"], why["position"], why["verdict"]["reason"]) == ("admission", 1, "window_exhausted")
-    assert why["command"] == "sluicegate queue budget set q --per-day 3"
+    assert why["command"] == "sluicegate queue budget set --per-day 3 q"
     assert why["expected_at"] > why["verdict"]["next_eligible_at"]
     assert sql.call("explain", job_id=second)["expected_at"] == why["verdict"]["next_eligible_at"]
     assert sql.call("explain", job_id=first)["waits_for"] == "running"
