@@ -88,7 +88,7 @@ create table sluicegate.lane (
 
 -- The lanes of a policy, one probe each.
 create view sluicegate.lane_now as
-select p.queue_id, l.lane, l.live, l.is_open, l.windows, l.shares, l.used, l.forgiven, l.starts, l.ends, l.low
+select p.queue_id, l.lane, l.live, l.is_open, l.cap, l.windows, l.shares, l.used, l.forgiven, l.starts, l.ends, l.low
 from sluicegate.policy p
 cross join lateral generate_series(0, p.made - 1) s(lane)
 cross join lateral (

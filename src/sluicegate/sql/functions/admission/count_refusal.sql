@@ -35,7 +35,7 @@ begin
             lock table sluicegate.refusal in row exclusive mode nowait;
             select s into v_slot
             from (select (pg_backend_pid() + n) % 16 as s from generate_series(0, 15) n offset 0) x
-            where pg_try_advisory_xact_lock(sluicegate.request_key(p_queue_id, format('refusal %s %s', s, p_reason)))
+            where pg_try_advisory_xact_lock(hashint8(p_queue_id), hashtext(format('refusal %s %s', s, p_reason)))
             limit 1;
             if v_slot is not null then
                 insert into sluicegate.refusal as r (queue_id, reason, minute, slot, refused)
