@@ -113,14 +113,17 @@ def test_a_cap_over_running_jobs_counts_them_all(sql: Sql, lanes: int, before: s
     check_all(sql, "q")
 
 
+def spend(sql: Sql, job: int) -> None:
+    """Let a claim lapse that nobody may take over."""
+    sql.do("update sluicegate.job set max_attempts = attempt where id = %s", job)
+    sql.lapse(job)
+
+
 ENDS: dict[str, Callable[[Sql, Json], object]] = {
     "complete": lambda sql, claim: sql.complete(claim),
     "fail": lambda sql, claim: sql.fail(claim),
     "release": lambda sql, claim: sql.release(claim),
-    "spent": lambda sql, claim: (
-        sql.do("update sluicegate.job set max_attempts = attempt where id = %s", claim["job"]["id"]),
-        sql.lapse(claim["job"]["id"]),
-    ),
+    "spent": lambda sql, claim: spend(sql, claim["job"]["id"]),
 }
 
 
@@ -322,7 +325,7 @@ def test_a_spent_claim_that_is_just_being_renewed_keeps_its_slot(sql: Sql, anoth
 def test_a_batch_over_a_nearly_used_budget_is_cut_to_what_is_left(sql: Sql, lanes: int, kind: str) -> None:
     freeze_clock(sql.connection, NOON)
     stock(sql, "q", 40)
-    limits = {"max_in_flight": 20} if kind == "in flight" else {}
+    limits: Json = {"max_in_flight": 20} if kind == "in flight" else {}
     govern(sql, "q", *([window(20)] if kind == "window" else []), lanes=lanes, **limits)
     while opened(sql) < 17:
         assert ask(sql, n=17 - opened(sql))["claims"]

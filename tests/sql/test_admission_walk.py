@@ -1,137 +1,171 @@
-"""All verbs and policy changes at once, from eight connections: what was charged is what was opened, and no more."""
+"""All verbs, policy changes, lane changes and replays from twenty connections at once, some of which die in the middle.
+
+A step is a burst of concurrent calls, watched all the while, and then a quiet look at everything.
+"""
+
+from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
 
-import psycopg
+import pytest
 
-from tests.sql.budgets import ask, check_lanes, govern, opened, window
-from tests.sql.verbs import Crowd, Json, Sql, check_ledger, completed
-from tests.support.counts import full, rounds
+from sluicegate.testing import freeze_clock, set_clock
+from tests.sql.admission_checks import Charges, check_limits, check_rule, passed
+from tests.sql.conftest import OpenSql
+from tests.sql.verbs import Json, check_ledger, completed
+from tests.sql.walkers import QUEUES, Walker
+from tests.support.counts import rounds
+from tests.support.servers import Server
 
-CAP = 6
-SECONDS = rounds(6, 60)
-
-
-def _work(member: Sql, number: int) -> int:
-    """Claims, finishes and lapses as they come."""
-    dice = random.Random(number)
-    held: list[Json] = []
-    calls = 0
-    until = time.monotonic() + SECONDS
-    while time.monotonic() < until:
-        calls += 1
-        match dice.randrange(9):
-            case 0:
-                member.enqueue_many([{"queue": "ab"[dice.randrange(2)], "max_attempts": dice.randint(1, 3)}] * 4)
-            case 1 | 2:
-                held += member.claim("a", "b", n=dice.randint(1, 5), request_id=f"{number}-{calls}")["claims"]
-            case 3:
-                held += member.claim("a")["claims"]
-            case 4:
-                finished = [completed(claim) for claim in held[:2]]
-                held = held[2:] + member.claim("a", finished=finished)["claims"]
-            case 5 if held:
-                member.fail(held.pop(), retry_in_seconds=0)
-            case 6 if held:
-                member.release(held.pop(), started=dice.random() < 0.5)
-            case 7 if held:
-                claim = held.pop()
-                # Lapsed for all who look at the lease; the record ends when somebody takes it over.
-                member.do(
-                    "update sluicegate.job set lease_expires_at = sluicegate.clock() where id = %s and attempt_id = %s",
-                    claim["job"]["id"],
-                    claim["attempt_id"],
-                )
-                member.call("claim_job", job_id=claim["job"]["id"])
-            case 8:
-                if held and dice.random() < 0.5:
-                    member.call("cancel", job_id=held[0]["job"]["id"])
-                else:
-                    member.call("reap")
-            case _:
-                pass
-    return calls
+CALLERS = 20
+CALLS = 5
 
 
-def _tolerating(sqlstate: str, call: Callable[[], object]) -> None:
-    try:
-        call()
-    except psycopg.Error as error:
-        if error.sqlstate != sqlstate:
-            raise
+class Walk:
+    """The callers, who watches them, who kills them, and what they must agree on."""
+
+    def __init__(self, dsn: str, open_sql: OpenSql, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.walkers = [Walker(dsn, seed * 1000 + number) for number in range(CALLERS)]
+        self.sql = open_sql()
+        self.watcher, self.killer = open_sql(), open_sql()
+        self.charges = Charges()
+        self.looks = 0
+        self.windows = 0
+        self._pool = ThreadPoolExecutor(CALLERS + 2)
+
+    def close(self) -> None:
+        self._pool.shutdown()
+        for walker in self.walkers:
+            walker.close()
+
+    def step(self, *, edit_windows: bool) -> None:
+        """One burst; while it lasts somebody looks at every limit as often as the database answers."""
+        over = threading.Event()
+        barrier = threading.Barrier(CALLERS + 2)
+
+        def call(walker: Walker) -> None:
+            barrier.wait(60)
+            walker.walk(CALLS, edit_windows=edit_windows)
+
+        def watch() -> list[Json]:
+            barrier.wait(60)
+            while not over.is_set():
+                if wrong := passed(self.watcher):
+                    return wrong
+                self.looks += 1
+            return []
+
+        def kill() -> None:
+            barrier.wait(60)
+            for walker in self.random.sample(self.walkers, 3):
+                self.killer.one("select pg_terminate_backend(%s)", walker.sql.pid)
+
+        watching, killing = self._pool.submit(watch), self._pool.submit(kill)
+        calls = [self._pool.submit(call, walker) for walker in self.walkers]
+        try:
+            for called in calls:
+                called.result(120)
+            killing.result(30)
+        finally:
+            over.set()
+        assert watching.result(60) == []
+
+    def look(self) -> None:
+        """Everything is as it should be, now that nobody calls."""
+        freeze_clock(self.sql.connection)
+        assert check_ledger(self.sql) == sum(walker.opened for walker in self.walkers)
+        self.windows += self.charges.check(self.sql)
+        check_limits(self.sql)
+        for queue in QUEUES:
+            check_rule(self.sql, queue)
+        audited = self.sql.one("select count(*) from sluicegate.policy_audit")
+        edits, deaths = (sum(getattr(walker, what) for walker in self.walkers) for what in ("edits", "deaths"))
+        # A change whose answer was cut off has been made twice, or once.
+        assert edits <= audited <= edits + deaths
+
+    def go_on(self) -> bool:
+        """Let the clock run again, from a later time; whether a boundary lies just ahead."""
+        now: datetime = self.sql.one("select sluicegate.clock()")
+        boundary = self.sql.one(
+            "select min(e) from sluicegate.lane l cross join unnest(l.ends) e where e > sluicegate.clock()"
+        )
+        if boundary is not None and self.random.random() < 0.25:
+            set_clock(self.sql.connection, boundary - timedelta(milliseconds=50))
+            return True
+        set_clock(self.sql.connection, now + timedelta(seconds=self.random.choice([0, 1, 40, 400])))
+        return False
+
+    def seen(self) -> Counter[str]:
+        return sum((walker.seen for walker in self.walkers), Counter[str]())
 
 
-def _change(member: Sql, number: int) -> int:
-    """Edits of both policies; the cap of "a" is never above CAP, and it always has one."""
-    dice = random.Random(number)
-    changes = 0
-    until = time.monotonic() + SECONDS
-    while time.monotonic() < until:
-        changes += 1
-        match dice.randrange(6):
-            case 0 | 1:
-                limits = [window(dice.randint(20, 400)), window(500, "hour")][: dice.randint(1, 2)]
-                govern(member, "a", *limits, opened=False, max_in_flight=dice.randint(2, CAP), lanes=dice.randint(1, 5))
-            case 2:
-                govern(member, "b", window(dice.randint(1, 50), "hour"), opened=False, lanes=dice.randint(1, 3))
-            case 3:
-                member.call("pause_queue", queue="a")
-                member.call("resume_queue", queue="a")
-            case 4:
-                _tolerating("SG003", lambda: member.call("reset_usage", queue="a"))
-            case _:
-                _tolerating("SG002", lambda: member.call("clear_admission_policy", queue="b"))
-        time.sleep(dice.random() / 20)
-    return changes
+@pytest.fixture
+def walk(dsn: str, another: OpenSql, request: pytest.FixtureRequest) -> Iterator[Walk]:
+    made = Walk(dsn, another, seed=getattr(request, "param", 1))
+    yield made
+    made.close()
 
 
-def _most_claimed(member: Sql, _: int) -> int:
-    """The most jobs of "a" in flight at any look, none of them being a record of before."""
-    most = 0
-    until = time.monotonic() + SECONDS
-    while time.monotonic() < until:
-        most = max(most, member.one("select count(*) from sluicegate.job where queue_id = 1 and state = 'claimed'"))
-        time.sleep(0.005)
-    return most
+def _walk(walk: Walk, server: Server, steps: int) -> None:
+    database = walk.sql.one("select current_database()")
+    walk.sql.enqueue_many({"queue": queue} for queue in QUEUES * 40)
+    near = False
+    for _ in range(steps):
+        # Which windows a policy has does not change while one of them ends: what left would be only partly charged.
+        walk.step(edit_windows=not near)
+        walk.look()
+        near = walk.go_on()
+    set_clock(walk.sql.connection, walk.sql.one("select sluicegate.clock()"))
+    seen = walk.seen()
+    for what in (
+        "claimed",
+        "refused",
+        "set",
+        "clear",
+        "patch",
+        "reset",
+        "pause",
+        "resume",
+        "claim_job ok",
+        "window_exhausted",
+    ):
+        assert seen[what] > 0, seen
+    assert walk.looks > steps
+    assert walk.windows > steps
+    assert sum(walker.deaths for walker in walk.walkers) > 0
+    assert [line for line in server.log_text().splitlines() if "deadlock detected" in line and database in line] == []
+    _end(walk)
 
 
-def test_a_random_walk_charges_what_it_opens_and_keeps_the_cap(sql: Sql, crowd: Callable[[int], Crowd]) -> None:
-    deadlocks = "select deadlocks from pg_stat_database where datname = current_database()"
-    govern(sql, "a", window(400), window(500, "hour"), max_in_flight=CAP, lanes=3)
-    govern(sql, "b", window(30, "hour"))
-    sql.do("update sluicegate.queue set name = name where id = 1")
-    assert sql.one("select id from sluicegate.queue where name = 'a'") == 1
-    before = sql.one(deadlocks)
+def _end(walk: Walk) -> None:
+    """Without policies all that waits can be claimed and done: nothing is stuck, nothing was lost."""
+    sql = walk.sql
+    sql.do("update sluicegate.job set lease_expires_at = sluicegate.clock() where state = 'claimed'")
+    sql.do("update sluicegate.job set run_at = sluicegate.clock() where state = 'scheduled'")
+    for row in sql.rows("select q.name from sluicegate.queue q where q.governed"):
+        sql.call("clear_admission_policy", queue=row["name"])
+    opened = sum(walker.opened for walker in walk.walkers)
+    while claims := sql.take(*QUEUES, n=100):
+        opened += len(claims)
+        sql.claim("none", finished=[completed(claim) for claim in claims])
+    assert sql.one("select count(*) from sluicegate.job where state in ('pending', 'scheduled', 'claimed')") == 0
+    assert check_ledger(sql) == opened
 
-    def play(member: Sql, number: int) -> int:
-        return {0: _change, 1: _most_claimed}.get(number, _work)(member, number)
 
-    changes, most, *calls = crowd(10 if not full() else 20).all(play)
-    assert changes > 5
-    assert min(calls) > 5
-    assert most <= CAP
-    sql.one("select pg_stat_force_next_flush()")
-    assert sql.one(deadlocks) == before
-    check_ledger(sql)
-    check_lanes(sql)
-    # The windows of "a" that were there all along: everything opened since is charged, resets or not.
-    (row,) = sql.rows(
-        """
-        select (select sum(u.used) from sluicegate.lane l cross join unnest(l.windows, l.used, l.starts) u(id, used, starts)
-            where l.queue_id = 1 and u.id = b.id and u.starts = w.starts) as charged,
-            (select count(*) from sluicegate.attempt a where a.queue_id = 1 and a.opened_at >= w.starts) as opened
-        from sluicegate.budget_window b, sluicegate.window_at(b.period, b.tz, b.starts_at, b.origin, sluicegate.clock()) w
-        where b.queue_id = 1 and b.period = 'day'
-        """
-    )
-    assert row["charged"] == row["opened"]
-    assert opened(sql, "a") >= 20
-    govern(sql, "b", window(1_000_000, "hour"))
-    sql.enqueue("b")
-    assert len(ask(sql, "b")["claims"]) == 1
-    (gate,) = (gate for gate in sql.call("budget_show", queue="b")["gates"] if gate["gate"] == "window")
-    assert gate["used"] == sql.one(
-        "select count(*) from sluicegate.attempt a where a.queue_id = 2 and a.opened_at >= %s", gate["starts"]
-    )
+@pytest.mark.slow
+def test_a_random_walk_of_twenty_dying_connections_passes_no_limit_and_charges_what_it_opens(
+    walk: Walk, server: Server
+) -> None:
+    _walk(walk, server, rounds(20, 120))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("walk", range(2, 6), indirect=True)
+def test_a_long_random_walk(walk: Walk, server: Server) -> None:
+    _walk(walk, server, 400)
