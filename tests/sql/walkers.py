@@ -152,7 +152,7 @@ class Walker:
     def _enqueue(self) -> None:
         jobs: list[Json] = [
             {"queue": self.random.choice(QUEUES), "max_attempts": self.random.randint(1, 3), "priority": n % 2}
-            for n in range(self.random.randint(1, 8))
+            for n in range(self.random.randint(1, 5))
         ]
         request_id = f"{self.name}-{self.calls}"
         ids, _ = self._sure(lambda sql: sql.enqueue_many(jobs, request_id=request_id))
