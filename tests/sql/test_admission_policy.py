@@ -211,6 +211,41 @@ def test_a_shadow_limit_counts_and_refuses_nothing(sql: Sql) -> None:
     assert (shown["in_flight"]["used"], shown["in_flight"]["closed"]) == (3, False)
 
 
+def test_no_zone_is_looked_up_while_claims_have_to_wait(sql: Sql) -> None:
+    # A look takes the database a tenth of a second, for each of up to 16 limits.
+    limits = [
+        window(5, tz="Asia/Tokyo"),
+        window(9, "hour", start="00:30"),
+        window(50, "week", weekday="Wed", start="09:00"),
+    ]
+    govern(sql, "q", *limits)
+    before = (
+        sql.call("budget_show", queue="q")["limits"],
+        sql.rows("select * from sluicegate.budget_window order by id"),
+    )
+    sql.replace(
+        "lock_policy",
+        ("lock_lanes(p_queue_id);", "lock_lanes(p_queue_id); perform set_config('test.locked', 'yes', true);"),
+    )
+    sql.replace(
+        "limit_fields",
+        (
+            "v_origin timestamptz;",
+            "v_origin timestamptz; v_free text := 1 / (current_setting('test.locked', true) is distinct from 'yes')::int;",
+        ),
+    )
+    sql.call("pause_queue", queue="q")
+    sql.call("resume_queue", queue="q")
+    sql.call("patch_admission_policy", queue="q", patch={"max_in_flight": 3})
+    assert before == (
+        sql.call("budget_show", queue="q")["limits"],
+        sql.rows("select * from sluicegate.budget_window order by id"),
+    )
+    sql.call("patch_admission_policy", queue="q", patch={"limits": [limits[0]]})
+    sql.call("set_admission_policy", queue="q", policy={"limits": [limits[1]]})
+    assert [limit["window"]["period"] for limit in sql.call("budget_show", queue="q")["limits"]] == ["hour"]
+
+
 def test_the_end_of_a_pause_is_the_same_instant_in_every_session(sql: Sql) -> None:
     sql.do("set timezone = 'Asia/Tokyo'; set datestyle = 'German, DMY'")
     policy = {"max_in_flight": 1, "paused": True, "paused_until": "2090-01-02T03:04:05+01:00"}

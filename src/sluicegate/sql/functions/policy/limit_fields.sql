@@ -1,7 +1,7 @@
 -- One window limit, checked and made canonical: {max_claims, mode, period, tz, starts_at, origin}; its zone is p_tz unless it names one.
--- Raises SG001 naming the field.
+-- p_zones are those of its call that the database knows. Raises SG001 naming the field.
 -- grants: none
-create or replace function sluicegate.limit_fields(p_limit jsonb, p_tz text, p_path text) returns jsonb
+create or replace function sluicegate.limit_fields(p_limit jsonb, p_tz text, p_path text, p_zones text[]) returns jsonb
 language plpgsql stable
 set search_path = sluicegate, pg_temp
 as $$
@@ -33,7 +33,7 @@ begin
     end if;
     -- By exact name: the database itself would also take UTC+8 (which is UTC-8), EST5, or any letter case.
     if v_tz is null or v_tz ~ '^(posix|right)/' or v_tz in ('localtime', 'posixrules', 'Factory')
-        or not exists (select from pg_timezone_names z where z.name = v_tz)
+        or v_tz <> all (p_zones)
     then
         perform sluicegate.refuse('SG001', p_path || 'window.tz', format('%L is not a zone that the database knows.', left(coalesce(v_tz, ''), 64)),
             'Use an IANA name such as America/Los_Angeles, or UTC.');

@@ -11,14 +11,19 @@ set lock_timeout = '10s'
 as $$
 declare
     v_queue_id bigint := sluicegate.policy_queue(p_scope, p_queue, p_actor, 'set_admission_policy', true, p_reason);
-    v_now jsonb;
+    v_limits jsonb;
+    v_kept jsonb;
 begin
     if jsonb_typeof(p_patch) is distinct from 'object' then
         perform sluicegate.refuse('SG001', 'policy', 'A policy is a JSON object.', 'Send {"max_in_flight": 4}.');
     end if;
+    v_limits := sluicegate.window_limits(p_patch, sluicegate.owner_zone(sluicegate.scope_id(p_scope)));
     perform sluicegate.lock_policy(v_queue_id,
         not p_patch ? 'limits' or not exists (select from sluicegate.policy p where p.queue_id = v_queue_id));
-    v_now := coalesce(sluicegate.policy_document(v_queue_id), '{}') - 'revision';
-    return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields(v_now || p_patch, sluicegate.owner_zone(sluicegate.scope_id(p_scope))), 'set', p_reason, p_revision, p_actor);
+    v_kept := coalesce(sluicegate.policy_kept(v_queue_id), '{"limits": []}');
+    if not p_patch ?| '{limits,max_claims_per_window,window}' then
+        v_limits := v_kept -> 'limits';
+    end if;
+    return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields(v_kept || p_patch, v_limits), 'set', p_reason, p_revision, p_actor);
 end
 $$;

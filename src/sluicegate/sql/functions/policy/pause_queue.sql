@@ -17,8 +17,8 @@ begin
         perform sluicegate.refuse('SG001', 'paused_until', 'The end of a pause lies in the future.', 'Leave it out to pause until resumed.');
     end if;
     perform sluicegate.lock_policy(v_queue_id, true);
-    v_fields := coalesce(sluicegate.policy_document(v_queue_id), '{}') - 'revision'
+    v_fields := coalesce(sluicegate.policy_kept(v_queue_id), '{"limits": []}')
         || jsonb_build_object('paused', true, 'paused_reason', p_reason, 'paused_until', p_until);
-    return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields(v_fields, sluicegate.owner_zone(sluicegate.scope_id(p_scope))), 'pause', p_reason, null, p_actor);
+    return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields(v_fields, v_fields -> 'limits'), 'pause', p_reason, null, p_actor);
 end
 $$;

@@ -1,16 +1,12 @@
--- A policy as people write it, checked and made canonical for write_policy: numbers in range, zones that the database knows by exactly
--- that name (p_tz where none is given), starts that the period accepts. Raises SG001 naming the field.
+-- A policy as people write it, checked and made canonical for write_policy; its limits already are, by window_limits or policy_kept.
+-- Raises SG001 naming the field.
 -- grants: none
-create or replace function sluicegate.policy_fields(p_policy jsonb, p_tz text) returns jsonb
+create or replace function sluicegate.policy_fields(p_policy jsonb, p_limits jsonb) returns jsonb
 language plpgsql stable
 set search_path = sluicegate, pg_temp
 as $$
 declare
     v_single boolean := p_policy ? 'max_claims_per_window' or p_policy ? 'window';
-    v_limits jsonb;
-    v_limit jsonb;
-    v_done jsonb := '[]';
-    v_at integer;
     v_field text;
     v_until timestamptz;
 begin
@@ -41,32 +37,12 @@ begin
     if v_until is null and p_policy ->> 'paused_until' is not null then
         perform sluicegate.refuse('SG001', 'paused_until', 'paused_until is not a usable time.', 'Send an ISO 8601 time with its zone.');
     end if;
-
-    v_limits := case
-        when v_single then jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('max_claims_per_window', p_policy -> 'max_claims_per_window',
-            'window', p_policy -> 'window', 'mode', p_policy -> 'mode')))
-        else coalesce(nullif(p_policy -> 'limits', 'null'), '[]')
-    end;
-    if v_limits = '[{}]' then
-        v_limits := '[]';
-    end if;
-    if jsonb_typeof(v_limits) <> 'array' or jsonb_array_length(v_limits) > 16 then
-        perform sluicegate.refuse('SG001', 'limits', 'limits is an array of at most 16 window limits.',
-            'Send [{"max_claims_per_window": 100, "window": {"period": "day", "tz": "UTC", "start": "00:00"}}].');
-    end if;
-    for v_limit, v_at in select e, ord - 1 from jsonb_array_elements(v_limits) with ordinality as x(e, ord) loop
-        v_done := v_done || jsonb_build_array(sluicegate.limit_fields(v_limit, p_tz,
-            case when v_single or jsonb_array_length(v_limits) = 1 then '' else format('limits[%s].', v_at) end));
-    end loop;
-    if exists (select from jsonb_array_elements(v_done) e group by e -> 'period', e -> 'tz', e -> 'starts_at' having count(*) > 1) then
-        perform sluicegate.refuse('SG001', 'limits', 'Two limits have the same window.', 'Keep the tighter one.');
-    end if;
-    if v_done = '[]' and coalesce(p_policy -> 'max_in_flight', 'null') = 'null' and not coalesce((p_policy ->> 'paused')::boolean, false) then
+    if p_limits = '[]' and coalesce(p_policy -> 'max_in_flight', 'null') = 'null' and not coalesce((p_policy ->> 'paused')::boolean, false) then
         perform sluicegate.refuse('SG001', 'policy', 'A policy sets at least one limit, or paused.', 'To take a policy away, clear it.');
     end if;
     return jsonb_build_object('max_in_flight', p_policy -> 'max_in_flight', 'in_flight_mode', coalesce(p_policy ->> 'in_flight_mode', 'enforce'),
         'paused', coalesce((p_policy ->> 'paused')::boolean, false), 'paused_reason', p_policy -> 'paused_reason',
         'paused_until', case when coalesce((p_policy ->> 'paused')::boolean, false) then to_jsonb(v_until) end,
-        'lanes', p_policy -> 'lanes', 'limits', v_done);
+        'lanes', p_policy -> 'lanes', 'limits', p_limits);
 end
 $$;

@@ -13,7 +13,7 @@ declare
     v_fields jsonb;
 begin
     perform sluicegate.lock_policy(v_queue_id, true);
-    v_fields := sluicegate.policy_document(v_queue_id) - 'revision';
+    v_fields := sluicegate.policy_kept(v_queue_id);
     if not coalesce((v_fields ->> 'paused')::boolean, false) then
         perform sluicegate.refuse('SG003', 'paused', format('Queue %s is not paused.', p_queue), 'There is nothing to resume.');
     end if;
@@ -21,6 +21,6 @@ begin
     if v_fields ->> 'max_in_flight' is null and v_fields -> 'limits' = '[]' then
         return sluicegate.write_policy(v_queue_id, null, 'resume', p_reason, null, p_actor);
     end if;
-    return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields(v_fields, sluicegate.owner_zone(sluicegate.scope_id(p_scope))), 'resume', p_reason, null, p_actor);
+    return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields(v_fields, v_fields -> 'limits'), 'resume', p_reason, null, p_actor);
 end
 $$;

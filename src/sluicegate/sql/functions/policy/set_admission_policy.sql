@@ -16,7 +16,8 @@ declare
     v_fields jsonb;
 begin
     v_queue_id := sluicegate.policy_queue(p_scope, p_queue, p_actor, 'set_admission_policy', true, p_reason);
-    v_fields := sluicegate.policy_fields(p_policy, sluicegate.owner_zone(sluicegate.scope_id(p_scope)));
+    v_fields := sluicegate.policy_fields(p_policy,
+        sluicegate.window_limits(p_policy, sluicegate.owner_zone(sluicegate.scope_id(p_scope))));
     perform sluicegate.lock_policy(v_queue_id);
     if not p_policy ? 'paused' then
         -- Somebody's pause ends when he resumes, or when a policy says so, not because its numbers change.

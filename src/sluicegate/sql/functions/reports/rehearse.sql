@@ -40,7 +40,7 @@ begin
         perform sluicegate.refuse('SG002', 'queue', format('There is no queue %L in this scope.', left(p_queue, 140)),
             'The first enqueue or policy creates a queue.');
     end if;
-    v_fields := sluicegate.policy_fields(p_policy, sluicegate.owner_zone(v_scope_id));
+    v_fields := sluicegate.policy_fields(p_policy, sluicegate.window_limits(p_policy, sluicegate.owner_zone(v_scope_id)));
     -- A shadow limit refuses nothing.
     v_most := case when v_fields ->> 'in_flight_mode' = 'enforce' then (v_fields ->> 'max_in_flight')::integer end;
     v_limits := array(select e from jsonb_array_elements(v_fields -> 'limits') e where e ->> 'mode' = 'enforce');
