@@ -61,9 +61,10 @@ def sh(script: str) -> list[str]:
 class Marked:
     """Finds processes by a variable in the environment they were started with."""
 
-    def __init__(self) -> None:
+    def __init__(self, variable: str = MARK) -> None:
+        self.variable = variable
         self.value = uuid.uuid4().hex
-        self._line = f"{MARK}={self.value}".encode()
+        self._line = f"{variable}={self.value}".encode()
 
     def pids(self, *, running: str = "") -> list[int]:
         """Every process with the mark; with ``running``, those whose command line starts with that text."""
