@@ -160,3 +160,33 @@ def test_two_queues_of_a_like_name_have_budgets_of_their_own(sql: Sql, another: 
     got = ask(sql, "a", "a-b", n=9)
     assert sorted(claim["job"]["queue"] for claim in got["claims"]) == ["a", "a-b", "a-b"]
     assert {entry["queue"] for entry in got["deferred"]} == {"a", "a-b"}
+
+
+def test_a_replayed_claim_tells_what_the_first_one_told(sql: Sql) -> None:
+    govern(sql, "q", window(10), max_in_flight=5)
+    job = sql.enqueue_many({"queue": queue} for queue in ("q", "q", "free"))[0]
+    first = sql.take("q", "free", n=3, request_id="r")
+    again = sql.claim("q", "free", n=3, request_id="r")
+    assert again["replayed"] is True
+    told = {claim["job"]["id"]: claim["admission"] for claim in again["claims"]}
+    assert told == {claim["job"]["id"]: claim["admission"] for claim in first}
+    assert (told[job]["used"], told[job]["remaining"], told[job]["in_flight"]) == (2, 8, 2)
+    sql.call("clear_admission_policy", queue="q")
+    assert [claim["admission"] for claim in sql.take("q", "free", n=3, request_id="r")] == [None] * 3
+
+
+def test_a_replayed_claim_of_one_job_tells_the_same(sql: Sql) -> None:
+    govern(sql, "q", window(10))
+    job = sql.enqueue()
+    first = sql.call("claim_job", job_id=job, request_id="r")
+    again = sql.call("claim_job", job_id=job, request_id="r")
+    assert (again["replayed"], again["claim"]["admission"]) == (True, first["claim"]["admission"])
+    assert again["claim"]["admission"]["used"] == 1
+
+
+def test_a_claim_is_replayed_though_its_policy_cannot_be_read(sql: Sql) -> None:
+    govern(sql, "q", window(10))
+    job = sql.enqueue()
+    sql.take_one(request_id="r")
+    sql.do("alter table sluicegate.policy rename to elsewhere")
+    assert [claim["job"]["id"] for claim in sql.take(request_id="r")] == [job]

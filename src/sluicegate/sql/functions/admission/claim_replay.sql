@@ -14,6 +14,7 @@ declare
     v_attempts bigint[] := array(select (k ->> 'attempt_id')::bigint from jsonb_array_elements(p_kept) k);
     v_open bigint[];
     v_tokens text[];
+    v_admissions jsonb;
     v_now timestamptz;
 begin
     perform 1 from sluicegate.job j where j.id = any (v_ids) order by j.id for no key update;
@@ -32,8 +33,22 @@ begin
         returning j.id, h.ord, h.token
     )
     select coalesce(array_agg(r.id order by r.ord), '{}'), array_agg(r.token order by r.ord) into v_open, v_tokens from renewed r;
+    begin
+        select jsonb_object_agg(g.queue_id::text, sluicegate.admission_object(g.queue_id)) into v_admissions
+        from (
+            select distinct j.queue_id
+            from unnest(v_open) i
+            cross join lateral (select * from sluicegate.job j where j.id = i offset 0) j
+            join sluicegate.queue q on q.id = j.queue_id
+            where j.lane is not null and q.governed
+        ) g;
+    exception
+        when others then
+            -- The claims are the caller's, whatever has befallen the policy since.
+            v_admissions := null;
+    end;
     return json_build_object(
-        'claims', sluicegate.claim_objects(v_open, v_tokens), 'deferred', '[]'::json, 'empty', cardinality(v_ids) = 0,
+        'claims', sluicegate.claim_objects(v_open, v_tokens, v_admissions), 'deferred', '[]'::json, 'empty', cardinality(v_ids) = 0,
         'gone', (
             select coalesce(jsonb_agg(jsonb_build_object('job_id', i.id, 'state', coalesce(j.state, 'deleted')) order by i.ord), '[]')
             from unnest(v_ids) with ordinality as i(id, ord)
