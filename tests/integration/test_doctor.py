@@ -282,6 +282,18 @@ def test_a_member_of_any_of_our_roles_may_call_the_doctor(
     assert found["privileges"].status == "ok"
     assert found["privileges"].facts["member_of"] == [f"sluicegate_{role}"]
     assert found["schema"].status == "ok"
+    # Queues of every scope, and who holds them up, are for those who may read everything.
+    sees = role in ("reader", "admin")
+    for check in ("opening", "policies"):
+        assert found[check].status == ("ok" if sees else "warn"), found[check]
+        assert ("not looked at" in found[check].found) is not sees
+    with psycopg.connect(own, autocommit=True) as member:
+        for function in ("opening_policies", "broken_policies"):
+            if sees:
+                assert member.execute(f"select sluicegate.{function}()").fetchone() == ([],)
+            else:
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    member.execute(f"select sluicegate.{function}()")
 
 
 def test_a_role_outside_is_told_the_grant_it_needs(conn: psycopg.Connection[Any], plain: tuple[str, str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sluicegate.ops.checks.result import Check, Look
+from sluicegate.ops.checks.result import Check, Look, may_call, not_looked_at
 
 WHY = "A first policy admits nothing until every claim that may not have seen it has ended; until then claims answer busy."
 
@@ -21,6 +21,8 @@ order by o.ord, a.ord
 
 
 def check_opening(look: Look) -> Check:
+    if not may_call(look, "opening_policies"):
+        return not_looked_at("opening", WHY)
     rows = look.cursor.execute(_READ, prepare=False).fetchall()
     queues = [*dict.fromkeys((scope, queue) for scope, queue, _, _ in rows)]
     # Who cannot be looked into may have been there for long.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluicegate.ops.checks.result import Check, Look
+from sluicegate.ops.checks.result import Check, Look, may_call, not_looked_at
 
 WHY = "A queue whose policy cannot be evaluated admits nothing, since a budget that cannot be read must not be passed."
 STEP = (
@@ -13,6 +13,8 @@ _SHOWN = 5
 
 
 def check_policies(look: Look) -> Check:
+    if not may_call(look, "broken_policies"):
+        return not_looked_at("policies", WHY)
     row = look.cursor.execute("select sluicegate.broken_policies()", prepare=False).fetchone()
     broken = row[0] if row is not None else []
     facts: dict[str, object] = {"broken": broken}

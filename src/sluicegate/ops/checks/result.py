@@ -9,7 +9,17 @@ from typing import Any, Literal
 
 import psycopg
 
-__all__ = ["Check", "CheckFunction", "Circumstances", "Cursor", "Look", "Origin", "Status"]
+__all__ = [
+    "Check",
+    "CheckFunction",
+    "Circumstances",
+    "Cursor",
+    "Look",
+    "Origin",
+    "Status",
+    "may_call",
+    "not_looked_at",
+]
 
 Status = Literal["ok", "warn", "fail"]
 Origin = Literal["flag", "environment", "file", "embedded"]
@@ -41,6 +51,25 @@ class Check:
             "statements": list(self.statements),
             "facts": dict(self.facts),
         }
+
+
+def may_call(look: Look, function: str) -> bool:
+    """Whether our role may execute ``sluicegate.function``, which takes no arguments; a missing one raises."""
+    row = look.cursor.execute(
+        "select has_function_privilege(%s, 'execute')", (f"sluicegate.{function}()",), prepare=False
+    ).fetchone()
+    return row is not None and row[0] is True
+
+
+def not_looked_at(name: str, why: str) -> Check:
+    """The finding of a check that would show queues of every scope to a role that may not see them."""
+    return Check(
+        name,
+        "warn",
+        "This was not looked at: our role may not see the queues of other scopes.",
+        why,
+        "Run doctor as the owner of the schema, or as a member of sluicegate_reader.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

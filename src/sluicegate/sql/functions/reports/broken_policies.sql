@@ -1,6 +1,6 @@
 -- Governed queues whose policy cannot be read or evaluated, so that they admit nothing, over all scopes: scope, queue and fault. Takes
 -- no lock.
--- grants: worker, producer, reader
+-- grants: reader
 create or replace function sluicegate.broken_policies() returns jsonb
 language plpgsql stable security definer
 set search_path = sluicegate, pg_temp

@@ -1,5 +1,5 @@
 -- First policies whose lanes are still closed, over all scopes: scope, queue, since, and awaited, who holds the opening up. Takes no lock.
--- grants: worker, producer, reader
+-- grants: reader
 create or replace function sluicegate.opening_policies() returns jsonb
 language plpgsql stable security definer
 set search_path = sluicegate, pg_temp
