@@ -160,6 +160,23 @@ def test_a_closed_queue_is_told_with_its_reason_and_time(cli: Cli) -> None:
     assert "deferred (window_exhausted)" in cli("next").out
 
 
+def test_explain_says_how_a_lapsed_claim_without_attempts_ends(cli: Cli, dsn: str) -> None:
+    first, second = enqueued(cli, 2)
+    cli("claim", "reviews", "-n", "2")
+    cli("cancel", str(second))
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(
+            "update sluicegate.job set max_attempts = attempt, lease_expires_at = sluicegate.clock() - interval '1 minute'"
+        )
+    for job, why, end in (
+        (first, "no attempt is left", "a dead letter"),
+        (second, "it is to be cancelled", "cancelled"),
+    ):
+        said = cli("explain", str(job)).out
+        assert f" and {why}; the next claim while its queue is open, or reap, makes it {end}." in said
+        assert "works on it" not in said
+
+
 def test_the_command_that_explain_names_admits_the_job(cli: Cli) -> None:
     _, second = enqueued(cli, 2)
     cli("queue", "budget", "set", "reviews", "--per-day", "1", "--max-in-flight", "1")

@@ -63,7 +63,8 @@ def test_lapsed_claims_go_first_and_are_counted_before_the_others(sql: Sql) -> N
     freeze_clock(sql.connection, NOON + timedelta(minutes=2))
     sql.lapse(late)
     assert [explain(sql, job)["position"] for job in (early, late, fresh)] == [0, 1, 2]
-    assert explain(sql, dead)["waits_for"] == "running"
+    told = explain(sql, dead)
+    assert (told["waits_for"], told["command"], told["expected_at"]) == ("end", None, None)
     assert [expected(explain(sql, job))[0] for job in (early, late, fresh)] == [
         NOON + timedelta(minutes=2),
         MIDNIGHT,
@@ -270,3 +271,18 @@ def test_a_window_without_a_zone_is_counted_in_its_owners_and_else_in_utc(sql: S
     assert len(ask(sql)["claims"]) == 1
     (day,) = sql.call("rehearse", queue="q", policy={"limits": [limit]})["per_day"]
     assert day["claims"] == 1
+
+
+def test_a_lapsed_claim_that_nobody_may_take_over_waits_for_its_end(sql: Sql) -> None:
+    spent, cancelled, running = jobs(sql, 1, max_attempts=1) + jobs(sql, 2)
+    sql.take("q", n=3)
+    assert [explain(sql, job)["waits_for"] for job in (spent, cancelled, running)] == ["running"] * 3
+    sql.call("cancel", job_id=cancelled)
+    sql.lapse(spent, cancelled)
+    assert [explain(sql, job)["waits_for"] for job in (spent, cancelled, running)] == ["end", "end", "running"]
+    # As it says: the next claim of a governed queue, or reap, ends them.
+    govern(sql, "q", window(9))
+    sql.enqueue()
+    ask(sql)
+    assert [explain(sql, job)["waits_for"] for job in (spent, cancelled)] == ["ended", "ended"]
+    assert (sql.state(spent), sql.state(cancelled)) == ("failed", "cancelled")

@@ -252,8 +252,9 @@ class Rehearsal(Record):
 class Explanation(Record):
     """Why a job does not run, and when it will.
 
-    ``waits_for`` is ``admission``, ``run_at``, ``running`` or ``ended``. ``position`` counts the jobs before it in its
-    queue and class; ``expected_at`` is when it runs if nothing changes, None if that is not known, and a hint only unless
+    ``waits_for`` is ``admission``, ``run_at``, ``running``, ``end`` (its lease ran out and nobody may take it over: the
+    next claim while its queue is open, or reap, ends it) or ``ended``. ``position`` counts the jobs before it in its queue and
+    class; ``expected_at`` is when it runs if nothing changes, None if that is not known, and a hint only unless
     ``expected_exact``. ``command`` would admit it now, also past those before it; None if nothing is in its way.
     """
 

@@ -52,5 +52,10 @@ def _short(found: Explanation) -> str:
             return f"it waits for its time, {local(found.job.run_at)}"
         case "running":
             return f"{found.job.worker or 'somebody'} works on it until {local(found.job.lease_expires_at)}"
+        case "end":
+            left = "it is to be cancelled" if found.job.cancel_requested else "no attempt is left"
+            becomes = "cancelled" if found.job.cancel_requested else "a dead letter"
+            ran_out = local(found.job.lease_expires_at)
+            return f"its lease ran out {ran_out} and {left}; the next claim while its queue is open, or reap, makes it {becomes}"
         case _:
             return "it waits for nothing"

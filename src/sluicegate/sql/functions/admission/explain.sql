@@ -30,6 +30,8 @@ begin
     v_waits := case
         when exists (select from sluicegate.waiting_jobs(array[v_job.id], v_now)) then 'admission'
         when v_job.state = 'scheduled' then 'run_at'
+        -- Nobody takes it over: its attempts are spent, or it is to be cancelled.
+        when v_job.state = 'claimed' and v_job.lease_expires_at <= v_now then 'end'
         when v_job.state = 'claimed' then 'running'
         else 'ended'
     end;
