@@ -68,7 +68,7 @@ def opened(sql: Sql, queue: str = "q") -> int:
 def rows_and_locks(sql: Sql) -> Json:
     """Every row version, and who last locked it, of the tables that a poll must leave alone."""
     return {
-        table: sql.rows(f"select ctid::text, xmin::text, xmax::text, t.* from sluicegate.{table} t order by 1")
+        table: sql.rows(f"select ctid::text, xmin::text, xmax::text, t::text from sluicegate.{table} t order by 1")
         for table in ("job", "attempt", "attempt_end", "lane", "usage", "queue", "policy")
     }
 
