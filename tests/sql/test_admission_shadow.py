@@ -156,3 +156,27 @@ def test_the_last_thirty_windows_of_each_limit_are_shown(sql: Sql) -> None:
     # From Wednesday noon, four claims a day; the tenth day belongs to the second week.
     assert [one["charged"] for one in shown if one["period"] == "week"] == [18]
     assert len({one["starts"] for one in shown if one["period"] == "hour"}) == 30
+
+
+def test_a_window_whose_limit_went_before_it_ended_says_that_it_is_partial(sql: Sql) -> None:
+    def windows() -> list[tuple[int, bool]]:
+        return [(one["charged"], one["partial"]) for one in sql.call("budget_show", queue="q")["windows"]]
+
+    freeze_clock(sql.connection, NOON)
+    govern(sql, "q", window(9, "hour"), lanes=2)
+    sql.enqueue_many({"queue": "q"} for _ in range(20))
+    ask(sql, n=2)
+    govern(sql, max_in_flight=100, lanes=2)
+    ask(sql, n=3)
+    assert windows() == [(2, True)]
+    # Back within the hour it has used what the attempts say, and is whole again.
+    govern(sql, "q", window(9, "hour"), lanes=2)
+    assert (used(sql, "hour"), windows()) == (5, [])
+    ask(sql, n=1)
+    advance_clock(sql.connection, timedelta(hours=1))
+    assert windows() == [(6, False)]
+    ask(sql, n=2)
+    sql.call("clear_admission_policy", queue="q")
+    sql.take("q", n=1)
+    advance_clock(sql.connection, timedelta(hours=1))
+    assert windows() == [(2, True), (6, False)]

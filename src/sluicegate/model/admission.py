@@ -151,7 +151,10 @@ class Backlog(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsedWindow(Record):
-    """A window of a limit, the current one or one in the past: what was charged, and what of it was forgiven."""
+    """A window of a limit, the current one or one in the past: what was charged, and what of it was forgiven.
+
+    ``partial``: the limit was taken away before the window ended, and what was claimed without it is not in ``charged``.
+    """
 
     period: str
     tz: str
@@ -159,6 +162,7 @@ class UsedWindow(Record):
     ends: datetime
     charged: int
     forgiven: int
+    partial: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

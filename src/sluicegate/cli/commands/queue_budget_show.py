@@ -50,7 +50,13 @@ def _lines(found: Budget) -> list[str]:
     ]
     if found.windows:
         rows = [
-            (one.period, local(one.starts), local(one.ends), f"{one.charged:,}", f"{one.forgiven:,}")
+            (
+                one.period,
+                local(one.starts),
+                local(one.ends),
+                f"{one.charged:,}{' or more' if one.partial else ''}",
+                f"{one.forgiven:,}",
+            )
             for one in found.windows
         ]
         lines += ["", *columns(("PERIOD", "FROM", "TO", "CHARGED", "FORGIVEN"), rows)]

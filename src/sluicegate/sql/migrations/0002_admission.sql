@@ -103,6 +103,8 @@ create table sluicegate.usage (
     queue_id bigint not null,
     ends timestamptz not null,
     used integer not null check (used >= 0),
+    -- The limit went before the window had ended: what was claimed after that is not in it.
+    partial boolean not null default false,
     primary key (window_id, starts, lane)
 );
 

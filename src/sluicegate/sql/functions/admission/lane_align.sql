@@ -1,4 +1,4 @@
--- A lane's row with exactly the policy's windows, rolled to p_now. A window it already had keeps its use; one it leaves is archived;
+-- A lane's row with exactly the policy's windows, rolled to p_now. A window it already had keeps its use; one it leaves is archived as partial;
 -- a new one begins with nothing used (seed_windows puts in what attempts had already opened). The caller holds all lanes.
 -- grants: none
 create or replace function sluicegate.lane_align(
@@ -28,11 +28,11 @@ begin
         p_lane.starts[k] := coalesce(v_old.starts[v_at], p_starts[k]);
         p_lane.ends[k] := coalesce(v_old.ends[v_at], p_ends[k]);
     end loop;
-    insert into sluicegate.usage as u (window_id, starts, lane, queue_id, ends, used)
-    select o.window_id, o.starts, p_lane.lane, p_lane.queue_id, o.ends, o.used
+    insert into sluicegate.usage as u (window_id, starts, lane, queue_id, ends, used, partial)
+    select o.window_id, o.starts, p_lane.lane, p_lane.queue_id, o.ends, o.used, true
     from unnest(v_old.windows, v_old.starts, v_old.ends, v_old.used) as o(window_id, starts, ends, used)
     where o.window_id <> all (p_lane.windows) and o.used > 0
-    on conflict (window_id, starts, lane) do update set used = excluded.used;
+    on conflict (window_id, starts, lane) do update set used = excluded.used, partial = excluded.partial;
     return p_lane;
 end
 $$;
