@@ -82,7 +82,8 @@ begin
         continue when v_taken + v_fresh = 0;
         update sluicegate.lane l
         set used = array(select u + v_taken + v_fresh from unnest(v_lane.used) with ordinality as x(u, ord) order by ord),
-            gen = l.gen + (l.writes = 63)::integer, writes = (l.writes + 1) % 64, low = v_flight.low, forgiven = v_lane.forgiven, starts = v_lane.starts, ends = v_lane.ends
+            gen = l.gen + (l.writes = 63)::integer, writes = (l.writes + 1) % 64, low = v_flight.low, forgiven = v_lane.forgiven,
+            starts = v_lane.starts, ends = v_lane.ends
         where l.queue_id = p_queue_id and l.lane = v_lane.lane and l.gen = v_lane.gen;
         at := v_now;
         v_starts := v_lane.starts;

@@ -1,7 +1,7 @@
 -- The committed act of taking jobs, with the finishes of earlier ones: see decision 0003 for the order of its
--- steps. Job, attempt and lease commit together. Locks: request ids in order; jobs to finish or replay by id; candidates
--- with SKIP LOCKED, so no claim waits for another. Raises SG004 unless READ COMMITTED; a fault of one request is
--- an error in its response when the call carries anything else, so that the rest stands.
+-- steps. Job, charge, attempt and lease commit together. Locks: request ids in order; jobs to finish or replay by id; candidates with
+-- SKIP LOCKED, so no claim waits for another's jobs; lanes of governed queues, of which a call that holds none may wait for one, or for all
+-- in order. Raises SG004 unless READ COMMITTED; a fault of one request is an error in its response when the call carries anything else.
 -- grants: worker
 create or replace function sluicegate.claim(p_requests jsonb, p_worker text default null, p_finished jsonb default '[]')
 returns jsonb

@@ -44,7 +44,8 @@ begin
         -- Who else will wait by then is not known.
         select e.at, e.exact and not v_queue.governed into v_expected, v_exact
         from sluicegate.expected_at(v_job.queue_id, v_verdict, 0, 0, false, v_job.run_at) e;
-        v_command := concat_ws(' ', 'sluicegate retry', p_job_id, '--scope ' || nullif(coalesce(p_scope, 'endpoint:default'), 'endpoint:default'));
+        v_command := concat_ws(' ', 'sluicegate retry', p_job_id,
+            '--scope ' || nullif(coalesce(p_scope, 'endpoint:default'), 'endpoint:default'));
     end if;
     return jsonb_build_object(
         'status', 'ok', 'job', sluicegate.job_row(v_job.id) || jsonb_build_object('admission',

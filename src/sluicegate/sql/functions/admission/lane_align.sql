@@ -1,5 +1,5 @@
--- A lane's row with exactly the policy's windows, rolled to p_now. A window it already had keeps its use; one it leaves is archived as partial;
--- a new one begins with nothing used (seed_windows puts in what attempts had already opened). The caller holds all lanes.
+-- A lane's row with exactly the policy's windows, rolled to p_now. A window it already had keeps its use; one it leaves is archived as
+-- partial; a new one begins with nothing used (seed_windows puts in what attempts had already opened). The caller holds all lanes.
 -- grants: none
 create or replace function sluicegate.lane_align(
     p_lane sluicegate.lane, p_windows bigint[], p_starts timestamptz[], p_ends timestamptz[], p_now timestamptz

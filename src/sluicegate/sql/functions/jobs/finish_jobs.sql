@@ -68,7 +68,9 @@ begin
     ), ended as (
         insert into sluicegate.attempt_end
             (attempt_id, job_id, ended_at, outcome, disposition, started, error, summary, lease_token_hash)
-        select d.attempt_id, d.job_id, v_now, case d.disposition when 'cancelled' then 'cancelled' else d.outcome end, d.disposition, d.started, d.error, d.summary, d.token_hash from decided d
+        select d.attempt_id, d.job_id, v_now, case d.disposition when 'cancelled' then 'cancelled' else d.outcome end, d.disposition,
+            d.started, d.error, d.summary, d.token_hash
+        from decided d
     ), moved as (
         update sluicegate.job j
         set state = case d.disposition

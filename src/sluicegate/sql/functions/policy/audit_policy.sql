@@ -11,7 +11,8 @@ begin
         perform sluicegate.refuse('SG001', 'reason', 'The reason is over 1,024 bytes long.', 'Shorten it.');
     end if;
     insert into sluicegate.policy_audit (queue_id, scope_id, at, verb, owner_id, endpoint_id, database_user, before, after, reason)
-    select q.id, q.scope_id, sluicegate.clock(), p_verb, coalesce(e.owner_id, o.owner_id, q.team_id), e.id, session_user, p_before, p_after, p_reason
+    select q.id, q.scope_id, sluicegate.clock(), p_verb, coalesce(e.owner_id, o.owner_id, q.team_id), e.id, session_user,
+        p_before, p_after, p_reason
     from sluicegate.queue q
     left join sluicegate.endpoint e on p_actor is not null and e.id = sluicegate.scope_id(p_actor)
     left join sluicegate.endpoint o on o.id = q.endpoint_id

@@ -16,10 +16,12 @@ declare
     v_origin timestamptz;
 begin
     if jsonb_typeof(p_limit) <> 'object' or p_limit - '{max_claims_per_window,window,mode}'::text[] <> '{}' then
-        perform sluicegate.refuse('SG001', p_path || 'max_claims_per_window', 'A window limit is {max_claims_per_window, window, mode}.', 'Correct it.');
+        perform sluicegate.refuse('SG001', p_path || 'max_claims_per_window', 'A window limit is {max_claims_per_window, window, mode}.',
+            'Correct it.');
     end if;
     if sluicegate.whole_number(p_limit -> 'max_claims_per_window', p_path || 'max_claims_per_window', 0, 1000000, null) is null then
-        perform sluicegate.refuse('SG001', p_path || 'max_claims_per_window', 'A window needs max_claims_per_window.', 'Send 0 to 1,000,000.');
+        perform sluicegate.refuse('SG001', p_path || 'max_claims_per_window', 'A window needs max_claims_per_window.',
+            'Send 0 to 1,000,000.');
     end if;
     if coalesce(p_limit ->> 'mode', 'enforce') not in ('enforce', 'shadow') then
         perform sluicegate.refuse('SG001', p_path || 'mode', 'mode is enforce or shadow.', 'Leave it out to enforce.');
@@ -35,13 +37,15 @@ begin
     if v_tz is null or v_tz ~ '^(posix|right)/' or v_tz in ('localtime', 'posixrules', 'Factory')
         or v_tz <> all (p_zones)
     then
-        perform sluicegate.refuse('SG001', p_path || 'window.tz', format('%L is not a zone that the database knows.', left(coalesce(v_tz, ''), 64)),
+        perform sluicegate.refuse('SG001', p_path || 'window.tz',
+            format('%L is not a zone that the database knows.', left(coalesce(v_tz, ''), 64)),
             'Use an IANA name such as America/Los_Angeles, or UTC.');
     end if;
     if jsonb_typeof(v_window -> 'start') not in ('string', 'null')
         or v_start !~ (case when v_period = 'hour' then '^00:[0-5][0-9]$' else '^([01][0-9]|2[0-3]):[0-5][0-9]$' end)
     then
-        perform sluicegate.refuse('SG001', p_path || 'window.start', format('The start %L does not fit a window of one %s.', left(v_start, 20), v_period),
+        perform sluicegate.refuse('SG001', p_path || 'window.start',
+            format('The start %L does not fit a window of one %s.', left(v_start, 20), v_period),
             case when v_period = 'hour' then 'An hour starts at its minute: 00:00 to 00:59.' else 'Use HH:MM, 00:00 to 23:59.' end);
     end if;
     if (v_period = 'week') <> (v_window ? 'weekday' and v_window ->> 'weekday' is not null)

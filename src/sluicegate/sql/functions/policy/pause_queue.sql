@@ -14,7 +14,8 @@ declare
     v_fields jsonb;
 begin
     if p_until <= sluicegate.clock() or not isfinite(p_until) then
-        perform sluicegate.refuse('SG001', 'paused_until', 'The end of a pause lies in the future.', 'Leave it out to pause until resumed.');
+        perform sluicegate.refuse('SG001', 'paused_until', 'The end of a pause lies in the future.',
+            'Leave it out to pause until resumed.');
     end if;
     perform sluicegate.lock_policy(v_queue_id, true);
     v_fields := coalesce(sluicegate.policy_kept(v_queue_id), '{"limits": []}')

@@ -12,8 +12,10 @@ select jsonb_build_object(
             'max_claims_per_window', l.max_claims, 'mode', l.mode,
             'window', jsonb_strip_nulls(jsonb_build_object(
                 'period', b.period, 'tz', b.tz,
-                'start', to_char(timestamp 'epoch' + (b.starts_at - make_interval(days => extract(day from b.starts_at)::integer)), 'HH24:MI'),
-                'weekday', case when b.period = 'week' then ('{Mon,Tue,Wed,Thu,Fri,Sat,Sun}'::text[])[extract(day from b.starts_at)::integer + 1] end,
+                'start', to_char(timestamp 'epoch' + (b.starts_at - make_interval(days => extract(day from b.starts_at)::integer)),
+                    'HH24:MI'),
+                'weekday', case when b.period = 'week'
+                    then ('{Mon,Tue,Wed,Thu,Fri,Sat,Sun}'::text[])[extract(day from b.starts_at)::integer + 1] end,
                 'day', case when b.period = 'month' then extract(day from b.starts_at)::integer + 1 end))
         ) order by array_position('{hour,day,week,month}'::text[], b.period), b.id), '[]')
         from sluicegate.policy_limit l join sluicegate.budget_window b on b.id = l.window_id

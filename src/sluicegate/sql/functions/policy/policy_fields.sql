@@ -20,7 +20,8 @@ begin
             'The fields are max_in_flight, in_flight_mode, limits, paused, paused_reason, paused_until and lanes.');
     end if;
     if v_single and jsonb_typeof(p_policy -> 'limits') = 'array' and p_policy -> 'limits' <> '[]' then
-        perform sluicegate.refuse('SG001', 'limits', 'A policy gives either limits, or one max_claims_per_window with its window.', 'Use limits.');
+        perform sluicegate.refuse('SG001', 'limits', 'A policy gives either limits, or one max_claims_per_window with its window.',
+            'Use limits.');
     end if;
     perform sluicegate.whole_number(p_policy -> 'max_in_flight', 'max_in_flight', 0, 10000, null);
     perform sluicegate.whole_number(p_policy -> 'lanes', 'lanes', 1, 64, null);
@@ -37,10 +38,13 @@ begin
     if v_until is null and p_policy ->> 'paused_until' is not null then
         perform sluicegate.refuse('SG001', 'paused_until', 'paused_until is not a usable time.', 'Send an ISO 8601 time with its zone.');
     end if;
-    if p_limits = '[]' and coalesce(p_policy -> 'max_in_flight', 'null') = 'null' and not coalesce((p_policy ->> 'paused')::boolean, false) then
+    if p_limits = '[]' and coalesce(p_policy -> 'max_in_flight', 'null') = 'null'
+        and not coalesce((p_policy ->> 'paused')::boolean, false)
+    then
         perform sluicegate.refuse('SG001', 'policy', 'A policy sets at least one limit, or paused.', 'To take a policy away, clear it.');
     end if;
-    return jsonb_build_object('max_in_flight', p_policy -> 'max_in_flight', 'in_flight_mode', coalesce(p_policy ->> 'in_flight_mode', 'enforce'),
+    return jsonb_build_object('max_in_flight', p_policy -> 'max_in_flight',
+        'in_flight_mode', coalesce(p_policy ->> 'in_flight_mode', 'enforce'),
         'paused', coalesce((p_policy ->> 'paused')::boolean, false), 'paused_reason', p_policy -> 'paused_reason',
         'paused_until', case when coalesce((p_policy ->> 'paused')::boolean, false) then to_jsonb(v_until) end,
         'lanes', p_policy -> 'lanes', 'limits', p_limits);

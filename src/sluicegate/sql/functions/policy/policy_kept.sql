@@ -1,4 +1,5 @@
--- A queue's policy as write_policy stored it, canonical: what a change that names only some fields starts from. Null without one. Takes no lock.
+-- A queue's policy as write_policy stored it, canonical: what a change that names only some fields starts from. Null without one. Takes
+-- no lock.
 -- grants: none
 create or replace function sluicegate.policy_kept(p_queue_id bigint) returns jsonb
 language sql stable

@@ -1,5 +1,6 @@
 -- Forgives what the current windows of a queue have been charged, all of them or one period's: used starts at 0 again, charged stays.
--- Its own verb with its own grant; locks the queue's lanes in order; wakes those that wait; audited. Raises SG001, SG002, SG003 (nothing used), SG005.
+-- Its own verb with its own grant; locks the queue's lanes in order; wakes those that wait; audited. Raises SG001, SG002, SG003 (nothing
+-- used), SG005.
 -- grants: admin
 create or replace function sluicegate.reset_usage(
     p_queue text, p_period text default null, p_reason text default null, p_scope text default 'endpoint:default', p_actor text default null

@@ -14,8 +14,8 @@ declare
     v_at integer;
 begin
     v_limits := case
-        when v_single then jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('max_claims_per_window', p_policy -> 'max_claims_per_window',
-            'window', p_policy -> 'window', 'mode', p_policy -> 'mode')))
+        when v_single then jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
+            'max_claims_per_window', p_policy -> 'max_claims_per_window', 'window', p_policy -> 'window', 'mode', p_policy -> 'mode')))
         else coalesce(nullif(p_policy -> 'limits', 'null'), '[]')
     end;
     if v_limits = '[{}]' then

@@ -1,6 +1,7 @@
 -- Who changed a queue's policy, newest first: at, verb, human, endpoint, before, after, reason. Takes no lock. Raises SG001, SG002.
 -- grants: reader
-create or replace function sluicegate.budget_audit(p_queue text, p_limit integer default 50, p_scope text default 'endpoint:default') returns jsonb
+create or replace function sluicegate.budget_audit(p_queue text, p_limit integer default 50, p_scope text default 'endpoint:default')
+returns jsonb
 language plpgsql stable security definer
 set search_path = sluicegate, pg_temp
 as $$

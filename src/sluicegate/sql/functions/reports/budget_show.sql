@@ -1,5 +1,6 @@
 -- A queue's budget as its owner asks for it: policy, use of every limit, verdict, backlog with its oldest, next boundary, what retries
--- were charged, refusals by reason, what shadow limits would have refused, and the last 30 windows of each limit. Takes no lock. Raises SG001, SG002.
+-- were charged, refusals by reason, what shadow limits would have refused, and the last 30 windows of each limit. Takes no lock.
+-- Raises SG001, SG002.
 -- grants: worker, reader
 create or replace function sluicegate.budget_show(p_queue text, p_scope text default 'endpoint:default') returns jsonb
 language plpgsql stable security definer
@@ -24,7 +25,8 @@ begin
         'scope', p_scope, 'server_time', v_now,
         'backlog', (select jsonb_build_object('pending', c.pending, 'exact', c.exact) from sluicegate.pending_count(v_queue.id, v_now) c),
         'oldest_pending_at', sluicegate.oldest_pending(v_queue.id, v_now),
-        'next_boundary_at', (select min((g ->> 'until')::timestamptz) from jsonb_array_elements(v_status -> 'gates') g where g ->> 'gate' = 'window'),
+        'next_boundary_at', (
+            select min((g ->> 'until')::timestamptz) from jsonb_array_elements(v_status -> 'gates') g where g ->> 'gate' = 'window'),
         'charged_for_retries', sluicegate.charged_for_retries(v_queue.id, coalesce(v_since, date_trunc('day', v_now, 'UTC'))),
         'refused', (
             select coalesce(jsonb_object_agg(r.reason, r.refused), '{}')

@@ -30,7 +30,8 @@ begin
                 'since', min(f.at))
             from sluicegate.policy p
             left join lateral (
-                select e.at, e.step, coalesce(sum(e.step) over (order by e.at, e.step rows between unbounded preceding and 1 preceding), 0) as before
+                select e.at, e.step, coalesce(sum(e.step) over (
+                    order by e.at, e.step rows between unbounded preceding and 1 preceding), 0) as before
                 from (
                     select a.id, a.opened_at from sluicegate.attempt a
                     where a.queue_id = p_queue_id and a.opened_at >= p_now - interval '7 days'
