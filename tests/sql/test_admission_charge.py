@@ -96,6 +96,20 @@ def test_a_claim_is_told_what_is_left_in_every_window(sql: Sql) -> None:
     ]
 
 
+def test_a_repeated_claim_is_told_what_is_left_too_and_held_whatever_befalls_the_policy(sql: Sql) -> None:
+    govern(sql, "q", window(5))
+    sql.enqueue_many({"queue": "q"} for _ in range(2))
+    first, again = (sql.claim(request_id="r")["claims"][0]["admission"] for _ in range(2))
+    assert first == again
+    assert first["used"] == 1
+    by_id = [sql.call("claim_job", job_id=2, request_id="s")["claim"]["admission"] for _ in range(2)]
+    assert by_id[0] == by_id[1]
+    sql.do("alter table sluicegate.policy rename to elsewhere")
+    (claim,) = sql.claim(request_id="r")["claims"]
+    assert claim["admission"] is None
+    assert sql.complete(claim)["status"] == "ok"
+
+
 def test_finishes_in_the_same_call_make_room_before_the_claim(sql: Sql) -> None:
     govern(sql, max_in_flight=2, lanes=2)
     sql.enqueue_many({"queue": "q"} for _ in range(5))

@@ -45,8 +45,18 @@ begin
         v_finished := sluicegate.finish(v_finishes);
         v_freed := array(select (f ->> 'job_id')::bigint from json_array_elements(v_finished) f where f ->> 'status' = 'ok');
     end if;
-    -- A request that needs all lanes of its queue gets them only before another has taken any: each comes first at times.
-    for v_request, v_ord in select r, ord from jsonb_array_elements(p_requests) with ordinality as x(r, ord) order by random() loop
+    -- A request that needs all lanes of its queue gets them only before another has taken any: each comes first at times. One that
+    -- repeats another of the call comes after it.
+    for v_request, v_ord in
+        select x.r, x.ord
+        from (
+            select e.r, e.ord, min(e.dice) over (partition by coalesce(e.r ->> 'request_id', e.ord::text)) as turn
+            from (
+                select q.r, q.ord, random() as dice from jsonb_array_elements(p_requests) with ordinality as q(r, ord) offset 0
+            ) e
+        ) x
+        order by x.turn, x.ord
+    loop
         begin
             if v_ord = any (v_late) then
                 perform sluicegate.refuse('55P03', null, 'Another call with this request_id, or on its jobs, is still running.',
