@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
-from tests.sql.verbs import Json, Sql
+from tests.sql.verbs import Json, Sql, check_ledger
+
+NOON = datetime(2026, 5, 6, 12, tzinfo=UTC)
 
 # What lanes and archive say was charged, beside what the attempts say was opened, a line for each window that was ever charged.
 _CHARGED = """
@@ -253,3 +256,23 @@ def check_rule(sql: Sql, queue: str) -> str:
         assert why["expected_at"] == job["expected_at"], (why, job)
         assert (job["status"], job["reason"]) == (verdict["state"], verdict["reason"])
     return str(standing)
+
+
+def stock(sql: Sql, queue: str, jobs: int, **fields: object) -> list[int]:
+    return sql.enqueue_many({"queue": queue, **fields} for _ in range(jobs))
+
+
+def ask_alone(sql: Sql, *queues: str, **request: Any) -> Json:
+    """A claim with nobody else about: it takes something, or knows why not."""
+    answer = sql.claim(*queues, **request)
+    assert answer["claims"] or answer["deferred"] or answer["empty"], answer
+    return answer
+
+
+def check_all(sql: Sql, *queues: str) -> None:
+    """Charges, limits and shares are right, and everybody agrees about the queues. The clock must stand still."""
+    Charges().check(sql)
+    check_limits(sql)
+    check_ledger(sql)
+    for queue in queues:
+        check_rule(sql, queue)

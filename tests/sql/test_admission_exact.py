@@ -5,39 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import permutations
-from typing import Any
 
 import pytest
 
 from sluicegate.testing import freeze_clock
-from tests.sql.admission_checks import Charges, check_limits, check_rule, claimed
+from tests.sql.admission_checks import NOON, ask_alone, check_all, claimed, stock
 from tests.sql.budgets import gates, govern, opened, used, window
 from tests.sql.conftest import OpenSql
 from tests.sql.verbs import Json, Sql, check_ledger, in_background, wait_blocked
 from tests.support.waiting import eventually
-
-NOON = datetime(2026, 5, 6, 12, tzinfo=UTC)
-
-
-def stock(sql: Sql, queue: str, jobs: int, **fields: object) -> list[int]:
-    return sql.enqueue_many({"queue": queue, **fields} for _ in range(jobs))
-
-
-def ask(sql: Sql, *queues: str, **request: Any) -> Json:
-    """A claim with nobody else about: it takes something, or knows why not."""
-    answer = sql.claim(*queues, **request)
-    assert answer["claims"] or answer["deferred"] or answer["empty"], answer
-    return answer
-
-
-def check_all(sql: Sql, *queues: str) -> None:
-    """Charges, limits and shares are right, and everybody agrees about the queues. The clock must stand still."""
-    Charges().check(sql)
-    check_limits(sql)
-    check_ledger(sql)
-    for queue in queues:
-        check_rule(sql, queue)
-
 
 # A limit set while claims are in the air
 
@@ -52,7 +28,7 @@ def test_a_first_policy_counts_what_was_claimed_before_it_from_the_start(sql: Sq
     check_all(sql, "q")
     sql.call("reset_usage", queue="q", period="day")
     check_all(sql, "q")
-    assert len(ask(sql, n=9)["claims"]) == 2
+    assert len(ask_alone(sql, n=9)["claims"]) == 2
     assert (used(sql), used(sql, "hour")) == (2, 5)
     check_all(sql, "q")
 
@@ -71,7 +47,7 @@ def test_a_new_window_waits_for_a_governed_claim_in_the_air_and_counts_it(
     wait_blocked(sql, editor.pid, by=early.pid)
     early.commit()
     assert editing.result(30)["gates"][1]["used"] == 2
-    assert len(ask(sql, n=9)["claims"]) == 1
+    assert len(ask_alone(sql, n=9)["claims"]) == 1
     assert used(sql) == opened(sql) == 3
 
 
@@ -86,7 +62,7 @@ def test_a_window_added_while_the_first_policy_still_waits_counts_the_claims_in_
     govern(sql, "q", window(9), window(3, "hour"), max_in_flight=5, opened=False)
     assert sql.take() == []
     early.commit()
-    assert len(ask(sql, n=9)["claims"]) == 1
+    assert len(ask_alone(sql, n=9)["claims"]) == 1
     assert (used(sql), used(sql, "hour"), gates(sql)["in_flight"]["used"]) == (3, 3, 3)
 
 
@@ -100,15 +76,15 @@ def test_a_cap_over_running_jobs_counts_them_all(sql: Sql, lanes: int, before: s
     stock(sql, "q", 12)
     if before == "window only":
         govern(sql, "q", window(100), lanes=4)
-    held = [claim for _ in range(5) for claim in ask(sql)["claims"]]
+    held = [claim for _ in range(5) for claim in ask_alone(sql)["claims"]]
     govern(sql, "q", max_in_flight=3, lanes=lanes)
     check_all(sql, "q")
     for number, claim in enumerate(held, 1):
-        assert ask(sql)["deferred"][0]["all"][0]["used"] == 6 - number
+        assert ask_alone(sql)["deferred"][0]["all"][0]["used"] == 6 - number
         sql.complete(claim)
         check_all(sql, "q")
         if number == 3:
-            assert [len(ask(sql, n=9)["claims"]), claimed(sql, "q")] == [1, 3]
+            assert [len(ask_alone(sql, n=9)["claims"]), claimed(sql, "q")] == [1, 3]
             break
     check_all(sql, "q")
 
@@ -133,13 +109,13 @@ def test_a_cap_lowered_below_its_use_is_worked_off_in_every_order(sql: Sql, lane
     freeze_clock(sql.connection, NOON)
     stock(sql, "q", 9)
     govern(sql, max_in_flight=4, lanes=lanes)
-    held = [claim for _ in range(4) for claim in ask(sql)["claims"]]
+    held = [claim for _ in range(4) for claim in ask_alone(sql)["claims"]]
     govern(sql, max_in_flight=2, lanes=4 - lanes)
     check_all(sql, "q")
     for left, end, claim in zip((3, 2, 1), order, held[::-1], strict=False):
         ENDS[end](sql, claim)
         check_all(sql, "q")
-        got = ask(sql, n=9)
+        got = ask_alone(sql, n=9)
         assert len(got["claims"]) == max(0, 2 - left)
         assert got["deferred"][0]["reason"] == "in_flight_full"
         # A lapsed claim that nobody may take over still stands there, and no longer counts.
@@ -159,14 +135,14 @@ def test_lanes_grow_and_shrink_and_nothing_is_lost_or_gained(sql: Sql, path: tup
     for lanes in path:
         govern(sql, "q", window(23), max_in_flight=7, lanes=lanes)
         check_all(sql, "q")
-        held += [claim for _ in range(3) for claim in ask(sql, n=2)["claims"]]
+        held += [claim for _ in range(3) for claim in ask_alone(sql, n=2)["claims"]]
         assert claimed(sql, "q") == min(7, len(held))
         check_all(sql, "q")
         for claim in held[::2]:
             sql.complete(claim)
         held = held[1::2]
         check_all(sql, "q")
-    while got := ask(sql, n=9)["claims"]:
+    while got := ask_alone(sql, n=9)["claims"]:
         for claim in held + got:
             sql.complete(claim)
         held = []
@@ -204,119 +180,6 @@ def test_lanes_that_grow_while_a_claim_takes_them_all_lose_no_charge(sql: Sql, a
     assert (used(sql) == 3) is not naive
 
 
-# Takeovers
-
-
-@pytest.mark.parametrize("by_id", [False, True])
-@pytest.mark.parametrize(("lanes", "then"), [(1, 1), (3, 3), (5, 1), (1, 5)])
-def test_at_a_full_cap_a_lapsed_claim_is_taken_over_and_no_other_starts(
-    sql: Sql, by_id: bool, lanes: int, then: int
-) -> None:
-    freeze_clock(sql.connection, NOON)
-    stock(sql, "q", 6, max_attempts=9)
-    govern(sql, max_in_flight=3, lanes=lanes)
-    held = [claim["job"]["id"] for _ in range(3) for claim in ask(sql)["claims"]]
-    govern(sql, max_in_flight=3, lanes=then)
-    for job in [*held, *held]:
-        sql.lapse(job)
-        check_all(sql, "q")
-        taken = sql.call("claim_job", job_id=job)["claim"] if by_id else ask(sql)["claims"][0]
-        assert taken["job"]["id"] == job
-        check_all(sql, "q")
-        assert ask(sql, n=5)["deferred"][0]["reason"] == "in_flight_full"
-        assert claimed(sql, "q") == 3
-    sql.lapse(*held)
-    taken_over: list[int] = []
-    while len(taken_over) < 3:
-        taken_over += [claim["job"]["id"] for claim in ask(sql, n=5)["claims"]]
-        check_all(sql, "q")
-    assert sorted(taken_over) == held
-
-
-@pytest.mark.parametrize("by_id", [False, True])
-def test_in_debt_a_takeover_waits_as_well_until_the_debt_is_worked_off(sql: Sql, by_id: bool) -> None:
-    freeze_clock(sql.connection, NOON)
-    stock(sql, "q", 6)
-    govern(sql, max_in_flight=3)
-    held = ask(sql, n=3)["claims"]
-    govern(sql, max_in_flight=2)
-    lapsed = held[0]["job"]["id"]
-    sql.lapse(lapsed)
-    check_all(sql, "q")
-
-    def take() -> Json:
-        answer = sql.call("claim_job", job_id=lapsed) if by_id else ask(sql)
-        return {"status": "ok" if answer["claims"] else "deferred"} if "claims" in answer else answer
-
-    assert take()["status"] == "deferred"
-    sql.complete(held[1])
-    check_all(sql, "q")
-    assert take()["status"] == "ok"
-    assert claimed(sql, "q") == 2
-    check_all(sql, "q")
-
-
-# Lapsed claims that nobody may take over
-
-
-@pytest.mark.parametrize("spent", [True, False], ids=["attempts spent", "cancelled"])
-@pytest.mark.parametrize("by_id", [False, True])
-@pytest.mark.parametrize("lanes", [1, 3])
-def test_a_lapsed_claim_that_nobody_may_take_over_is_reaped_by_the_claim_that_needs_its_slot(
-    sql: Sql, spent: bool, by_id: bool, lanes: int
-) -> None:
-    freeze_clock(sql.connection, NOON)
-    stock(sql, "q", 2, max_attempts=1)
-    govern(sql, max_in_flight=2, lanes=lanes)
-    stale = [claim for _ in range(2) for claim in ask(sql)["claims"]]
-    waiting = stock(sql, "q", 1)[0]
-    if not spent:
-        sql.do("update sluicegate.job set max_attempts = 9")
-        for claim in stale:
-            sql.call("cancel", job_id=claim["job"]["id"])
-    assert ask(sql)["deferred"]
-    sql.lapse(*(claim["job"]["id"] for claim in stale))
-    check_all(sql, "q")
-    taken = sql.call("claim_job", job_id=waiting)["claim"] if by_id else ask(sql)["claims"][0]
-    assert taken["job"]["id"] == waiting
-    assert claimed(sql, "q") == 1
-    for claim in stale:
-        assert sql.state(claim["job"]["id"]) == ("failed" if spent else "cancelled")
-        assert sql.complete(claim)["status"] == "conflict"
-        assert sql.heartbeat(claim)["status"] == "conflict"
-    check_all(sql, "q")
-
-
-def test_a_spent_claim_holds_up_no_takeover_of_another(sql: Sql) -> None:
-    """With one slot for two lapsed claims, one of which nobody may take over, the other one goes on."""
-    freeze_clock(sql.connection, NOON)
-    first, spent = stock(sql, "q", 2)
-    sql.do("update sluicegate.job set max_attempts = 1 where id = %s", spent)
-    govern(sql, max_in_flight=2)
-    ask(sql, n=2)
-    govern(sql, max_in_flight=1)
-    sql.lapse(first, spent)
-    check_all(sql, "q")
-    assert [claim["job"]["id"] for claim in sql.take()] == [first]
-    assert sql.state(spent) == "failed"
-    check_all(sql, "q")
-
-
-def test_a_spent_claim_that_is_just_being_renewed_keeps_its_slot(sql: Sql, another: OpenSql) -> None:
-    stock(sql, "q", 1, max_attempts=1)
-    govern(sql, max_in_flight=1)
-    claim = sql.take_one()
-    stock(sql, "q", 1)
-    sql.lapse(claim["job"]["id"])
-    holder = another()
-    with holder.transaction():
-        assert holder.heartbeat(claim)["status"] == "ok"
-        assert sql.take() == []
-        holder.commit()
-    assert ask(sql)["deferred"][0]["reason"] == "in_flight_full"
-    assert sql.complete(claim)["status"] == "ok"
-
-
 # Batches, boundaries, many queues
 
 
@@ -328,13 +191,13 @@ def test_a_batch_over_a_nearly_used_budget_is_cut_to_what_is_left(sql: Sql, lane
     limits: Json = {"max_in_flight": 20} if kind == "in flight" else {}
     govern(sql, "q", *([window(20)] if kind == "window" else []), lanes=lanes, **limits)
     while opened(sql) < 17:
-        assert ask(sql, n=17 - opened(sql))["claims"]
+        assert ask_alone(sql, n=17 - opened(sql))["claims"]
     check_all(sql, "q")
-    while got := ask(sql, n=10)["claims"]:
+    while got := ask_alone(sql, n=10)["claims"]:
         assert opened(sql) <= 20, got
         check_all(sql, "q")
     assert opened(sql) == 20
-    assert ask(sql, n=10)["deferred"][0]["pending"] == 20
+    assert ask_alone(sql, n=10)["deferred"][0]["pending"] == 20
 
 
 @pytest.mark.parametrize("lanes", [1, 4])
@@ -379,7 +242,7 @@ def test_several_queues_in_one_call_each_keep_the_tightest_of_their_limits(sql: 
     for _ in range(12):
         got += [claim["job"]["queue"] for claim in sql.take(*TIGHT, "free", n=20)]
     assert {queue: got.count(queue) for queue in got} == {"hour": 2, "day": 2, "in_flight": 2, "free": 3}
-    deferred = {entry["queue"]: entry for entry in ask(sql, *TIGHT)["deferred"]}
+    deferred = {entry["queue"]: entry for entry in ask_alone(sql, *TIGHT)["deferred"]}
     for queue in TIGHT:
         (closed,) = deferred[queue]["all"]
         assert (closed["period"] or closed["gate"], closed["used"], closed["limit"]) == (queue, 2, 2)
@@ -391,7 +254,7 @@ def test_a_queue_that_needs_the_exact_way_starves_behind_no_other(sql: Sql) -> N
     govern(sql, "busy", window(1000))
     stock(sql, "tight", 6)
     govern(sql, "tight", max_in_flight=2)
-    held = ask(sql, "tight", n=2)["claims"]
+    held = ask_alone(sql, "tight", n=2)["claims"]
     govern(sql, "tight", max_in_flight=1)
     for claim in held:
         sql.complete(claim)
@@ -410,16 +273,16 @@ def test_a_clock_that_steps_back_over_a_boundary_opens_nothing_twice_and_closes_
     freeze_clock(sql.connection, NOON - timedelta(seconds=30))
     stock(sql, "q", 30)
     govern(sql, "q", window(4, "hour"), window(20), lanes=lanes)
-    assert sum(len(ask(sql, n=4)["claims"]) for _ in range(4)) == 4
+    assert sum(len(ask_alone(sql, n=4)["claims"]) for _ in range(4)) == 4
     freeze_clock(sql.connection, NOON + timedelta(seconds=30))
-    assert len(ask(sql)["claims"]) == 1
+    assert len(ask_alone(sql)["claims"]) == 1
     check_all(sql, "q")
     freeze_clock(sql.connection, NOON - timedelta(seconds=10))
     check_all(sql, "q")
-    assert sum(len(ask(sql, n=4)["claims"]) for _ in range(4)) == 3
+    assert sum(len(ask_alone(sql, n=4)["claims"]) for _ in range(4)) == 3
     check_all(sql, "q")
-    assert ask(sql)["deferred"][0]["next_eligible_at"] == "2026-05-06T13:00:00+00:00"
+    assert ask_alone(sql)["deferred"][0]["next_eligible_at"] == "2026-05-06T13:00:00+00:00"
     assert sql.one("select max(lease_expires_at) from sluicegate.job") == NOON + timedelta(seconds=330)
     freeze_clock(sql.connection, NOON + timedelta(hours=1))
-    assert sum(len(ask(sql, n=4)["claims"]) for _ in range(4)) == 4
+    assert sum(len(ask_alone(sql, n=4)["claims"]) for _ in range(4)) == 4
     check_all(sql, "q")
