@@ -104,6 +104,9 @@ def test_a_database_out_of_reach_is_the_first_finding(dsn: str, said: str) -> No
     assert [*found] == ["connection", "secrecy"]
     assert found["connection"].status == "fail"
     assert said in found["connection"].found
+    assert "doctor" not in (found["connection"].next_step or "")
+    assert found["secrecy"].facts["budgets"] is None
+    assert "there is no budget" not in found["secrecy"].found
     assert "hidden-word" not in json.dumps({name: check.to_dict() for name, check in found.items()})
 
 

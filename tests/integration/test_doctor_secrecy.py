@@ -124,4 +124,6 @@ def test_the_warning_says_what_can_be_done_here(
 
 def test_a_database_without_the_schema_or_out_of_reach_has_no_budget_to_change(empty_dsn: str) -> None:
     assert secrecy(empty_dsn).status == "ok"
-    assert secrecy("postgresql:///nowhere?host=/nonexistent").status == "ok"
+    found = secrecy("postgresql:///nowhere?host=/nonexistent")
+    assert (found.status, found.facts["budgets"]) == ("warn", None)
+    assert "is not known" in found.found

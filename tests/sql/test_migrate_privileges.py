@@ -86,6 +86,27 @@ def test_doctor_prints_what_a_dba_runs_and_the_next_migrate_grants(cluster: Serv
 
 
 @pytest.mark.both_versions
+def test_a_table_of_somebody_else_in_the_schema_is_left_alone(cluster: Server, plain: str) -> None:
+    run(cluster.dsn("postgres"), *(f"create role {role} nologin" for role in ROLES))
+    with psycopg.connect(plain) as conn:
+        migrate(conn)
+        conn.commit()
+        run(
+            plain,
+            "create table sluicegate.orders (id bigserial)",
+            "grant select on sluicegate.orders to sluicegate_worker",
+        )
+        assert migrate(conn).changed is False
+        conn.commit()
+        run(plain, "grant insert on sluicegate.job to sluicegate_worker")
+        assert migrate(conn).grants == 1
+    held = "select has_table_privilege('sluicegate_worker', 'sluicegate.%s', '%s')"
+    assert ask(plain, held % ("orders", "select"))
+    assert not ask(plain, held % ("job", "insert"))
+    assert {check.name: check.status for check in diagnose(Circumstances(plain)).checks}["privileges"] == "ok"
+
+
+@pytest.mark.both_versions
 def test_a_role_that_may_create_roles_creates_them(cluster: Server) -> None:
     run(cluster.dsn("postgres"), f"grant connect, create on database {NAME} to maker")
     with psycopg.connect(cluster.dsn(NAME, user="maker", password="maker")) as conn:

@@ -190,6 +190,8 @@ class Cluster:
             "port": str(self.socket_port),
             "unix_socket_directories": str(self.sockets.server),
             "unix_socket_permissions": "0700",
+            # Our role and our schema have one name, so "$user" would put everybody's own tables among ours.
+            "search_path": "public",
             "logging_collector": "off",
         }
         return [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]

@@ -50,9 +50,9 @@ def diagnose(circumstances: Circumstances) -> Diagnosis:
     try:
         conn: psycopg.Connection[tuple[Any, ...]] = psycopg.connect(**connect_arguments(circumstances.dsn))
     except SluicegateError as error:
-        return Diagnosis((_unreachable(error), who_can_read(circumstances)))
+        return Diagnosis((_unreachable(error), who_can_read(circumstances, None)))
     except psycopg.Error as error:
-        return Diagnosis((_unreachable(faults.from_connect(error)), who_can_read(circumstances)))
+        return Diagnosis((_unreachable(faults.from_connect(error)), who_can_read(circumstances, None)))
     with conn:
         reached = Check("connection", "ok", f"Connected to {_where(conn)}.", _WHY_CONNECTION)
         found = tuple(_ask(conn, name, check, circumstances) for name, check in CHECKS)
@@ -83,7 +83,7 @@ def _step(error: psycopg.Error) -> str:
 
 
 def _unreachable(error: SluicegateError) -> Check:
-    return Check("connection", "fail", error.message, _WHY_CONNECTION, error.next_step)
+    return Check("connection", "fail", error.message, _WHY_CONNECTION, faults.without_doctor(error.next_step))
 
 
 def _where(conn: psycopg.Connection[Any]) -> str:

@@ -2,14 +2,14 @@
 
 Functions declare their grants in their files. Nobody but the owner writes a table. ``reader`` and ``admin`` read
 every table, without the columns that hold a hash of a secret; all roles read which version is installed. Grants to
-roles that are not ours are left alone, except that PUBLIC gets nothing.
+roles that are not ours are left alone, except that PUBLIC gets nothing; so are relations that are not ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sluicegate.sql.source import GRANTEES, FunctionFile
+from sluicegate.sql.source import GRANTEES, Source
 
 __all__ = ["ROLES", "create_role_statements", "grants_block", "grants_query", "roles_block"]
 
@@ -52,15 +52,19 @@ $roles$;
 """
 
 
-def grants_query(functions: Sequence[FunctionFile], *, only_own: bool = True, keep: bool = False) -> str:
+def grants_query(source: Source, *, only_own: bool = True, keep: bool = False) -> str:
     """A query for the statements that are missing: none when every grant is as declared. Revokes come first.
 
+    Of tables, views and sequences only those that our migrations make are looked at: others belong to somebody else.
     ``only_own`` leaves out what the current role does not own and could not grant; ``keep`` takes from our roles no
     function that they may call, since an older library may be calling it.
     """
     owned = "pg_has_role(t.owner, 'USAGE')" if only_own else "true"
     wanted_now = "c.verb = 'grant' or c.kind <> 'function' or c.role = 'public'" if keep else "true"
-    declared = ", ".join(f"('{file.name}', 'sluicegate_{grantee}')" for file in functions for grantee in file.grants)
+    declared = ", ".join(
+        f"('{file.name}', 'sluicegate_{grantee}')" for file in source.functions for grantee in file.grants
+    )
+    made = ", ".join(f"'{name}'" for name in source.relations)
     wanted = f"values {declared}" if declared else "select null::text, null::text where false"
     return f"""\
 with declared (name, role) as ({wanted}),
@@ -81,12 +85,14 @@ things as (
         exists (select from pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
             and a.attname ~ '{SECRET_COLUMN}')
     from pg_class c join space s on s.oid = c.relnamespace where c.relkind in ('r', 'p', 'v', 'm', 'f', 'S')
+        and (c.relname in ({made}) or c.oid in (select d.objid from pg_depend d join pg_class t on t.oid = d.refobjid
+            where d.deptype = 'i' and t.relnamespace = s.oid and t.relname in ({made})))
     union all
     select 'column', c.oid, a.attnum, c.relname::text, c.relowner, coalesce(a.attacl, acldefault('c', c.relowner)),
         format('table sluicegate.%I', c.relname), format(' (%I)', a.attname), a.attname ~ '{SECRET_COLUMN}'
     from pg_class c join space s on s.oid = c.relnamespace
     join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
-    where c.relkind in ('r', 'p', 'v', 'm', 'f')
+    where c.relkind in ('r', 'p', 'v', 'm', 'f') and c.relname in ({made})
     union all
     select 'schema', s.oid, 0::smallint, 'sluicegate', s.nspowner, coalesce(s.nspacl, acldefault('n', s.nspowner)),
         'schema sluicegate', '', false
@@ -124,7 +130,7 @@ where {owned} and ({wanted_now})
 order by c.turn, t.kind, t.written, t.col, c.role, c.privilege"""
 
 
-def grants_block(functions: Sequence[FunctionFile]) -> str:
+def grants_block(source: Source) -> str:
     """The same as a block. Twice, because a revoke on a table takes the grants on its columns with it."""
     return f"""\
 do $grants$
@@ -133,7 +139,7 @@ declare
 begin
     for v_turn in 1..2 loop
         for v_statement in
-{grants_query(functions)}
+{grants_query(source)}
         loop
             execute v_statement;
         end loop;

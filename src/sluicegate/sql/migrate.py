@@ -213,7 +213,7 @@ class _Run:
 
     def _functions(self, *, keep: bool) -> dict[str, Any]:
         self.doing = "Replacing the functions"
-        grants = grants_query(self.source.functions, keep=keep)
+        grants = grants_query(self.source, keep=keep)
 
         def nothing_to_do(cursor: Cursor) -> bool:
             state = self._look(cursor)

@@ -49,7 +49,7 @@ def migration_script(source: Source, start: int = 0, to: int | None = None) -> s
             _turn(end),
             *(function_text(file, source.library) for file in source.functions),
             vanished_text([file.name for file in source.functions]),
-            grants_block(source.functions),
+            grants_block(source),
             "notify sluicegate_clock;\n",
         ]
         parts.append(_part("Functions and grants", *functions))

@@ -44,6 +44,10 @@ _INDEX = re.compile(
     r"create\s+(unique\s+)?index\s+concurrently\s+(?P<guard>if\s+not\s+exists\s+)?(?P<name>[a-z_][a-z0-9_]*)\s",
     re.IGNORECASE,
 )
+_RELATION = re.compile(
+    r"^create (?:unlogged )?(?:table|view|materialized view|sequence) (?:if not exists )?sluicegate\.(\w+)",
+    re.MULTILINE | re.IGNORECASE,
+)
 _CONCURRENT = re.compile(r"(create (unique )?index|drop index|reindex .*?|refresh materialized view) concurrently\b")
 _TRANSACTION = re.compile(r"(begin|start transaction|commit|end|rollback|abort|savepoint|prepare transaction)\b")
 # The words that may follow the arguments and the return type of a function.
@@ -149,6 +153,12 @@ class Source:
     @property
     def latest(self) -> int:
         return self.migrations[-1].version if self.migrations else 0
+
+    @cached_property
+    def relations(self) -> tuple[str, ...]:
+        """The tables, views and sequences that the migrations make, by name."""
+        made = (name for file in self.migrations for name in _RELATION.findall(file.text))
+        return tuple(sorted({"migration", "function_version", *made}))
 
     @cached_property
     def manifest(self) -> Manifest:

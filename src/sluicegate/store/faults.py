@@ -103,6 +103,11 @@ def from_pool(error: psycopg_pool.PoolTimeout | psycopg_pool.PoolClosed) -> Unav
     )
 
 
+def without_doctor(next_step: str | None) -> str | None:
+    """A next step for whoever is running doctor already."""
+    return None if next_step is None else next_step.removesuffix(_DOCTOR).rstrip() or None
+
+
 def first_line(error: Exception) -> str:
     """What happened, on one line and without a full stop."""
     lines = str(error).strip().splitlines() or [type(error).__name__]

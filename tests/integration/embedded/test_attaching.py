@@ -41,6 +41,17 @@ def test_the_first_attach_makes_a_cluster_and_starts_it(fresh: Fresh) -> None:
     assert guest.process.poll() is None
 
 
+def test_tables_of_others_land_in_public_although_our_role_and_schema_have_one_name(fresh: Fresh) -> None:
+    with psycopg.connect(fresh.guest.dsn) as connection:
+        connection.execute("create schema if not exists sluicegate")
+        connection.execute("create table orders (id bigint)")
+        row = connection.execute(
+            "select relnamespace::regnamespace::text from pg_class where relname = 'orders'"
+        ).fetchone()
+        assert row == ("public",)
+        connection.rollback()
+
+
 def test_only_the_password_opens_it_and_nothing_listens_on_tcp(fresh: Fresh) -> None:
     guest, data = fresh.guest, fresh.data
     assert one(guest.dsn, "show listen_addresses") == ""

@@ -22,7 +22,7 @@ def check_privileges(look: Look) -> Check:
     assert row is not None
     user, superuser, owner, present, member = row
     missing = [role for role in ROLES if role not in present]
-    query = grants_query(load_source().functions, only_own=False)
+    query = grants_query(load_source(), only_own=False)
     wrong = [statement for (statement,) in look.cursor.execute(query, prepare=False).fetchall()]
     facts: dict[str, object] = {
         "role": user, "superuser": superuser, "owner": owner, "member_of": member, "missing_roles": missing, "wrong_grants": wrong,

@@ -39,15 +39,15 @@ def check_secrecy(look: Look) -> Check:
     return who_can_read(look.circumstances, budgets)
 
 
-def who_can_read(circumstances: Circumstances, budgets: Sequence[str] = ()) -> Check:
-    """Who but us can read the DSN. ``budgets`` are queues whose budget our role may change."""
+def who_can_read(circumstances: Circumstances, budgets: Sequence[str] | None) -> Check:
+    """Who but us can read the DSN. ``budgets`` are queues whose budget our role may change; None: not known."""
     files = [path for path in circumstances.files if path.exists()]
     facts: dict[str, object] = {
         "origin": circumstances.origin,
         "files": [],
         "password_in_dsn": _password(circumstances.dsn),
         "jobs_can_read": _jobs_can_read(circumstances),
-        "budgets": list(budgets),
+        "budgets": None if budgets is None else list(budgets),
     }
     open_to_others = {path: who for path in files if (who := readers(path))}
     facts["files"] = [{"path": str(path), "others": open_to_others.get(path)} for path in files]
@@ -69,6 +69,10 @@ def who_can_read(circumstances: Circumstances, budgets: Sequence[str] = ()) -> C
     if not _jobs_can_read(circumstances):
         return Check("secrecy", "ok", f"{found} Only {_user(os.geteuid())} and root can read it.", WHY, facts=facts)
     found += f" Jobs that run as {_user(_jobs_uid(circumstances))} can read it there"
+    if budgets is None:
+        found += "; which budgets they could change with it is not known, since the database was not reached."
+        step = "Run sluicegate doctor again when the database can be reached."
+        return Check("secrecy", "warn", found, WHY, step, facts=facts)
     if not budgets:
         return Check("secrecy", "ok", f"{found}; there is no budget that they could change with it.", WHY, facts=facts)
     found += f", and change the budget of {', '.join(budgets)} with it."
