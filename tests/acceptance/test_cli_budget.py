@@ -81,6 +81,8 @@ def test_set_changes_what_is_named_and_keeps_the_rest(cli: Cli) -> None:
         (["--per-day", "1", "--tz", "Mars/Olympus"], "window.tz"),
         (["--per-day", "1", "--start", "25:00"], "window.start"),
         (["--per-hour", "1", "--start", "09:00"], "window.start"),
+        (["--start", "09:00"], "window.start"),
+        (["--tz", "UTC"], "window.tz"),
         (["--per-week", "1", "--weekday", "Someday"], "window.weekday"),
         (["--per-day", "1", "--weekday", "Mon"], "window.weekday"),
         (["--per-month", "1", "--day", "29"], "window.day"),
@@ -97,6 +99,78 @@ def test_a_malformed_budget_is_refused_by_its_field(cli: Cli, arguments: list[st
     assert (error["code"], error["field"]) == ("invalid_argument", field)
     assert error["next_step"]
     assert cli("admission", "--json").json["queues"] == []
+
+
+def test_an_option_alone_is_judged_by_the_windows_there_are(cli: Cli) -> None:
+    first = cli("queue", "budget", "set", "reviews", "--per-hour", "9", "--json").json
+    assert (first["new_queue"], first["pending"]) == (True, 0)
+    for option, value in (
+        ("--start", "25:00"),
+        ("--start", "09:00"),
+        ("--weekday", "Mon"),
+        ("--day", "3"),
+        ("--tz", "Mars"),
+    ):
+        error = cli("queue", "budget", "set", "reviews", option, value, "--json", status=2).error
+        assert error["field"] == f"window.{option[2:]}"
+    assert cli("queue", "budget", "show", "reviews", "--json").json["revision"] == first["revision"]
+    told = cli("queue", "budget", "set", "reviews", "--tz", "Asia/Tokyo").out
+    assert "the zone Asia/Tokyo now holds for every limit it fits (per hour)" in told
+    assert "is new" not in told
+    assert "queue typo is new" in cli("queue", "budget", "pause", "typo").out
+
+
+def test_messages_speak_of_options(cli: Cli) -> None:
+    wrong = [
+        (("queue", "budget", "set", "q", "--per-hour", "x"), "--per-hour is 'x'"),
+        (("queue", "budget", "set", "q", "--per-hour", "-1"), "--per-hour is -1"),
+        (("queue", "budget", "pause", "q", "--until", "2999-01-01T00:00:00"), "--until is 2999-01-01T00:00:00"),
+        (("claim", "q", "--lease", "0"), "--lease is 0"),
+        (("job", "seven"), "ID is 'seven'"),
+    ]
+    for arguments, said in wrong:
+        told = cli(*arguments, status=2).err
+        assert said in told, arguments
+        assert not any(
+            word in told for word in ("paused_until", "max_claims", "limits[", "lease_seconds", "job_id", "datetime")
+        )
+
+
+def test_a_limit_of_0_is_named_where_it_pauses(cli: Cli) -> None:
+    enqueued(cli, 1)
+    cli("queue", "budget", "set", "reviews", "--per-hour", "0")
+    assert "now: closed, paused: 0 an hour (paused), until" in cli("queue", "budget", "show", "reviews").out
+    assert "paused: 0 an hour (paused;" in cli("claim", "reviews", status=1).err
+    cli("queue", "budget", "pause", "reviews", "--reason", "down")
+    assert "now: closed, paused (paused), until" in cli("queue", "budget", "show", "reviews").out
+
+
+def test_a_reset_tells_what_it_forgave_and_show_keeps_it(cli: Cli) -> None:
+    enqueued(cli, 3)
+    cli("queue", "budget", "set", "reviews", "--per-day", "2", "--tz", "UTC")
+    cli("claim", "reviews", "-n", "2")
+    error = cli.refused("queue", "budget", "reset", "reviews", "--period", "week")
+    assert (error["code"], "no limit per week" in error["message"]) == ("not_found", True)
+    answer = cli("queue", "budget", "reset", "reviews", "--json").json
+    assert [(one["period"], one["amount"]) for one in answer["forgiven"]] == [("day", 2)]
+    assert answer["pending"] == 1
+    cli("claim", "reviews")
+    assert "forgiven: 1 of this day (UTC)" in cli("queue", "budget", "reset", "reviews").out
+    shown = cli("queue", "budget", "show", "reviews", "--json").json
+    assert [(one["period"], one["amount"]) for one in shown["forgiven"]] == [("day", 3)]
+    assert (shown["pending"], shown["pending_exact"]) == (0, True)
+    assert "forgiven: 3 of this day (UTC)" in cli("queue", "budget", "show", "reviews").out
+
+
+def test_more_is_announced_only_where_there_is_more(cli: Cli) -> None:
+    enqueued(cli, 2)
+    assert "Older ones" in cli("jobs", "--limit", "1").out
+    assert "Older ones" not in cli("jobs", "--limit", "2").out
+    first = cli("next", "--limit", "1", "--json").json
+    assert (len(first["jobs"]), first["more"]) == (1, True)
+    assert "There are more" in cli("next", "--limit", "1").out
+    assert "more" not in cli("next", "--limit", "2").out
+    assert cli("next", "--limit", "0", "--json", status=2).error["field"] == "limit"
 
 
 def test_limits_that_only_count_say_what_they_would_have_refused(cli: Cli) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from datetime import datetime
 from typing import Any
 
 from tests.acceptance.conftest import PROGRAM, Answer, Cli
@@ -48,6 +49,9 @@ def test_what_happens_is_told_as_a_line_each(cli: Cli) -> None:
         "{payload}",
     )
     told = events(answer)
+    assert all(datetime.fromisoformat(event["at"]).tzinfo is not None and event["worker"] for event in told)
+    assert all(event["attempt_id"] for event in told if event["event"] == "started")
+    assert {event["exit_code"] for event in told if event["event"] == "done"} == {0}
     ends = {event["job_id"]: event["event"] for event in told if event["event"] not in ("started", "ended")}
     assert ends == {1: "done", 2: "dead_letter", 3: "released"}
     assert sum(event["event"] == "started" for event in told) == 3

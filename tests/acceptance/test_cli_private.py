@@ -54,6 +54,8 @@ def test_up_holds_it_until_it_is_told_to_stop(private: Cli) -> None:
     assert told["data_dir"] == str(data(private).resolve())
     assert told["schema_version"] >= 1
     assert Path(told["password_file"]).read_text().strip() not in json.dumps(told)
+    with psycopg.connect(told["conninfo"], password=Path(told["password_file"]).read_text().strip()) as conn:
+        assert conn.execute("show search_path").fetchone() == ("public",)
     assert "up" in [client.label for client in status(data(private)).clients]
     private("enqueue", "reviews", "1")
     answer = private.stop(process)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sluicegate.cli.output import count, local
+from sluicegate.errors import NotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
+    from sluicegate import SyncClient
     from sluicegate.model import (
         ClosedGate,
         Deferral,
@@ -29,9 +32,21 @@ _REASONS = {
 }
 
 
-def why(reason: str | None) -> str:
-    """A reason in words."""
+def why(reason: str | None, gates: Sequence[ClosedGate] = ()) -> str:
+    """A reason in words; a limit of 0 pauses a queue as well, and is named."""
+    if reason == "paused" and (zeros := _zeros(gates)):
+        return f"paused: {', '.join(zeros)}"
     return _REASONS.get(reason or "", (reason or "unknown").replace("_", " "))
+
+
+def _zeros(gates: Sequence[ClosedGate]) -> list[str]:
+    if any(one.gate == "pause" and getattr(one, "closed", True) for one in gates):
+        return []
+    return [
+        "0 at once" if one.gate == "in_flight" else f"0 {'an' if one.period == 'hour' else 'a'} {one.period}"
+        for one in gates
+        if one.limit == 0 and getattr(one, "mode", "enforce") == "enforce"
+    ]
 
 
 def opens(at: datetime | None, *, exact: bool) -> str:
@@ -46,7 +61,7 @@ def deferred(entry: Deferral) -> str:
     waiting = count(entry.pending, "job") + ("" if entry.pending_exact else " or more")
     gates = ", ".join(gate(one) for one in entry.all)
     return (
-        f"{entry.queue} is deferred: {why(entry.reason)} ({entry.reason}; {gates}), "
+        f"{entry.queue} is deferred: {why(entry.reason, entry.all)} ({entry.reason}; {gates}), "
         f"{opens(entry.next_eligible_at, exact=entry.exact)}; {waiting} waiting"
     )
 
@@ -122,19 +137,53 @@ def standing(found: QueueAdmission) -> str:
         return f"closed, {why(verdict.reason)} ({verdict.reason}): {verdict.fault.removesuffix('.')}"
     if found.opening and not (verdict is not None and verdict.state == "deferred"):
         return "not open yet, its first policy waits for claims that began before it"
-    return "open" if verdict is None else standing_of(verdict)
+    return "open" if verdict is None else standing_of(verdict, found.gates)
 
 
-def standing_of(verdict: Verdict | JobAdmission) -> str:
+def standing_of(verdict: Verdict | JobAdmission, gates: Sequence[ClosedGate] = ()) -> str:
     """What a verdict says, in words."""
     if verdict.state == "admitted":
         return "open"
-    return f"closed, {why(verdict.reason)} ({verdict.reason}), {opens(verdict.next_eligible_at, exact=verdict.exact)}"
+    return f"closed, {why(verdict.reason, gates)} ({verdict.reason}), {opens(verdict.next_eligible_at, exact=verdict.exact)}"
 
 
 def change(found: QueueAdmission) -> list[str]:
     """What a change has come to."""
     return [sentence(found), *used(found.gates), *awaited(found)]
+
+
+def forgiven(found: QueueAdmission) -> list[str]:
+    """What was forgiven, a line for each window."""
+    return [
+        f"  forgiven: {one.amount:,} of this {one.period} ({one.tz}), which began {local(one.starts)}"
+        for one in found.forgiven
+    ]
+
+
+def counted(client: SyncClient, answer: QueueAdmission) -> dict[str, Any]:
+    """The answer to a change with what waits in the queue now, as ``show`` has it."""
+    now = client.admission_status(answer.queue)
+    (queue,) = now.queues
+    return {
+        **answer.to_dict(),
+        "pending": queue.pending,
+        "pending_exact": queue.pending_exact,
+        "server_time": now.to_dict()["server_time"],
+    }
+
+
+def known(client: SyncClient, queue: str) -> QueueAdmission | None:
+    """What a queue is governed by now, None if there is no such queue yet."""
+    try:
+        (found,) = client.admission_status(queue).queues
+    except NotFound:
+        return None
+    return found
+
+
+def new_queue(queue: str, *, is_new: bool) -> list[str]:
+    """A policy makes the queue it is for, also when its name was mistyped."""
+    return [f"  queue {queue} is new: there was none of this name until now"] if is_new else []
 
 
 def awaited(found: QueueAdmission) -> list[str]:

@@ -77,7 +77,7 @@ def run(arguments: Sequence[str]) -> int:
     except Told as told:
         return _status(told.error)
     except SluicegateError as error:
-        output.error(error)
+        output.error(usage.in_options(error, tokens))
         return _status(error)
     except (KeyboardInterrupt, Unwritable):
         raise

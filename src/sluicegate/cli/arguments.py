@@ -60,7 +60,7 @@ def whole(field: str, help: str, *, name: str | tuple[str, ...] | None = None) -
     return Parameter(help=help, name=name, converter=_converter(read), metavar="N")
 
 
-def limit(field: str, help: str, metavar: str = "N|none") -> Parameter:  # noqa: A002
+def limit(field: str, help: str, metavar: str = "N|none", *, option: str | None = None) -> Parameter:  # noqa: A002
     """A whole number, or ``none`` where the metavar says so; the range is for the API to judge."""
 
     def read(text: str) -> int | str:
@@ -68,7 +68,7 @@ def limit(field: str, help: str, metavar: str = "N|none") -> Parameter:  # noqa:
             return text
         if not _WHOLE.fullmatch(text):
             raise InvalidArgument(
-                f"{field} is {text!r}, not a whole number.",
+                f"{option or field} is {text!r}, not a whole number.",
                 field=field,
                 next_step="Write digits only, e.g. 100" + (", or none." if metavar.endswith("none") else "."),
             )

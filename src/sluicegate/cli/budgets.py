@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from sluicegate.model import QueueAdmission
 
 PERIODS = ("hour", "day", "week", "month")
+_START = re.compile("([01][0-9]|2[0-3]):[0-5][0-9]")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 QueueName = Annotated[str, Parameter(name="QUEUE", help="The name of the queue.")]
@@ -56,10 +58,18 @@ class Whose:
 class Limits:
     """The limits that a policy is to have. What is not named stays as it is."""
 
-    per_hour: Annotated[int | str | None, limit("max_claims_per_window", "At most so many claims an hour.")] = None
-    per_day: Annotated[int | str | None, limit("max_claims_per_window", "At most so many claims a day.")] = None
-    per_week: Annotated[int | str | None, limit("max_claims_per_window", "At most so many claims a week.")] = None
-    per_month: Annotated[int | str | None, limit("max_claims_per_window", "At most so many claims a month.")] = None
+    per_hour: Annotated[
+        int | str | None, limit("max_claims_per_window", "At most so many claims an hour.", option="--per-hour")
+    ] = None
+    per_day: Annotated[
+        int | str | None, limit("max_claims_per_window", "At most so many claims a day.", option="--per-day")
+    ] = None
+    per_week: Annotated[
+        int | str | None, limit("max_claims_per_window", "At most so many claims a week.", option="--per-week")
+    ] = None
+    per_month: Annotated[
+        int | str | None, limit("max_claims_per_window", "At most so many claims a month.", option="--per-month")
+    ] = None
     tz: Annotated[
         str | None,
         Parameter(
@@ -74,9 +84,12 @@ class Limits:
         str | None, Parameter(help="The day a week starts on, Mon to Sun; Mon unless given.", metavar="DAY")
     ] = None
     day: Annotated[
-        int | str | None, limit("window.day", "The day a month starts on: 1 to 28, 1 unless given.", "N")
+        int | str | None,
+        limit("window.day", "The day a month starts on: 1 to 28, 1 unless given.", "N", option="--day"),
     ] = None
-    max_in_flight: Annotated[int | str | None, limit("max_in_flight", "At most so many claimed at once.")] = None
+    max_in_flight: Annotated[
+        int | str | None, limit("max_in_flight", "At most so many claimed at once.", option="--max-in-flight")
+    ] = None
     shadow: Annotated[
         bool,
         Parameter(
@@ -117,6 +130,24 @@ class Limits:
             )
         return patch
 
+    def moved(self, found: QueueAdmission) -> list[str]:
+        """What an option that named no limit has changed of all there are, a line each."""
+        if any(getattr(self, f"per_{period}") is not None for period in PERIODS) or (self.tz, self.start) == (
+            None,
+            None,
+        ):
+            return []
+        which = ", ".join(f"per {one.window.period}" for one in found.limits)
+        what = " and ".join(
+            text
+            for text in (
+                f"the zone {self.tz}" if self.tz is not None else None,
+                f"the start {self.start}" if self.start is not None else None,
+            )
+            if text
+        )
+        return [f"  {what} now holds for every limit it fits ({which}); a window that is another now counts anew"]
+
     @property
     def _names_none(self) -> bool:
         """Whether no limit is named, so that what is said is said of all there are."""
@@ -142,7 +173,8 @@ class Limits:
             of_all = mode if self._names_none else {}
             if shapes == (None,) * 4 and not (of_all and kept):
                 return None
-            return self._all_have_a_use([self._shaped(one, alone=False) | of_all for one in kept])
+            hours_only = all(one["window"]["period"] == "hour" for one in kept)
+            return self._all_have_a_use([self._shaped(one, alone=hours_only) | of_all for one in kept])
         # None is left out, and then the owner's zone is meant.
         zone = next((one["window"]["tz"] for one in now), None)
         new = []
@@ -180,6 +212,12 @@ class Limits:
 
     def _all_have_a_use(self, limits: list[Any]) -> list[Any]:
         """Refuse an option that shapes no window: it was meant to do something."""
+        if self.start is not None and not _START.fullmatch(self.start):
+            raise InvalidArgument(
+                f"--start is {self.start!r}, which is no time of day.",
+                field="window.start",
+                next_step="Use HH:MM, 00:00 to 23:59; for an hour 00:00 to 00:59.",
+            )
         periods = {one["window"]["period"] for one in limits}
         for option, given, fitting in (
             ("--weekday", self.weekday, {"week"}),

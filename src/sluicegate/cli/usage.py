@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 
 from cyclopts import CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
 from sluicegate.cli.commands import COMMANDS
+from sluicegate.cli.output import amended
 from sluicegate.errors import InvalidArgument, SluicegateError
 
 # The options of every command; each but --json is followed by a value.
 _EVERYWHERE = ("--dsn", "--scope", "--data-dir", "--json")
 _SECRETS = ("--token", "--lease-token")
+# The options that fill a field, where the two have different names.
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "paused_until": ("--until",),
+    "max_claims_per_window": ("--per-hour", "--per-day", "--per-week", "--per-month"),
+    "max_in_flight": ("--max-in-flight",),
+    "lease_seconds": ("--lease",),
+    "before_id": ("--before",),
+    "parent_id": ("--parent",),
+    "base_seconds": ("--backoff-base",),
+    "max_seconds": ("--backoff-max",),
+    "retry_in_seconds": ("--retry-in",),
+    "not_before": ("--not-before",),
+    "attempts_limit": ("--attempts",),
+    "max_attempts": ("--max-attempts",),
+    "release_delay": ("--release-delay",),
+    "tz": ("--tz",),
+    "start": ("--start",),
+    "weekday": ("--weekday",),
+    "day": ("--day",),
+}
 _TOKEN_COMMANDS = ("heartbeat", "complete", "fail", "release")
 
 
@@ -41,6 +63,26 @@ def wants_json(tokens: Sequence[str]) -> bool:
     """Whether answers and errors are to be JSON, even if the rest cannot be understood."""
     ours = tokens[: tokens.index("--")] if "--" in tokens else tokens
     return "--json" in ours
+
+
+def in_options(error: SluicegateError, tokens: Sequence[str]) -> SluicegateError:
+    """The error in the words of the command line: an option instead of the API's field. ``field`` stays the API's."""
+    field = getattr(error, "field", None)
+    if not isinstance(error, InvalidArgument) or field is None:
+        return error
+    at = _OPTIONS.get(field.rpartition(".")[2], ())
+    given = {token.partition("=")[0] for token in tokens}
+    option = " or ".join(one for one in at if one in given) or None
+    if option is None and field == "job_id":
+        option = "ID"
+    if option is None:
+        return error
+    written = re.compile(rf"(?<![\w.\[\]-]){re.escape(field)}(?![\w])")
+
+    def said(text: str | None) -> str | None:
+        return None if text is None else written.sub(option, text)
+
+    return amended(error, message=said(error.message), next_step=said(error.next_step))
 
 
 def explained(error: CycloptsError) -> InvalidArgument:

@@ -106,13 +106,24 @@ class AwaitedClaim(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Forgiven(Record):
+    """What was forgiven of the charges of a window, which ``starts`` then: its limit admits as many more."""
+
+    period: str
+    tz: str
+    starts: datetime
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueAdmission(Record):
     """The policy of a queue, what is used of it, and the verdict.
 
     ``status`` is ``admitted``, the reason why nothing is, or ``ungoverned`` without a policy; then the rest is empty.
     ``lanes`` is what was asked for, None for as many as the limits call for. ``pending`` is None where it was not
     counted. While a first policy is ``opening`` it admits nothing: the claims in
-    ``awaited`` have to end first.
+    ``awaited`` have to end first. ``forgiven`` is told by a reset, of what it forgave, and by a budget, of all that was
+    forgiven in the current windows.
     """
 
     queue: str
@@ -131,6 +142,7 @@ class QueueAdmission(Record):
     pending_exact: bool | None = None
     opening: bool = False
     awaited: tuple[AwaitedClaim, ...] = ()
+    forgiven: tuple[Forgiven, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,6 +142,8 @@ def parsed_moment(value: str, field: str) -> datetime:
         parsed = datetime.fromisoformat(value)
     except ValueError:
         refuse(field, f"is {shown(value)}, which is not such a time", rule)
+    if parsed.utcoffset() is None:
+        refuse(field, f"is {value}, a time without a zone", "Add its zone, e.g. 2026-12-01T16:00:00+01:00.")
     moment(parsed, field)
     return parsed
 

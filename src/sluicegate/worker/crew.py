@@ -16,11 +16,15 @@ from sluicegate.worker.verdict import Interruption
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A finish that has still to be reported; ``seconds`` is how long the command ran, None if it never did."""
+    """A finish that has still to be reported.
+
+    ``seconds`` is how long the command ran, None if it never did; ``exit_code`` what it exited with, if it did.
+    """
 
     claim: Claim
     item: FinishItem
     seconds: float | None = None
+    exit_code: int | None = None
 
 
 class Crew:
@@ -93,4 +97,4 @@ class Crew:
             self._tools.tally.lost(attempt.claim, attempt.why_lost, attempt.seconds)
             self._on_ended(None)
         else:
-            self._on_ended(Ended(attempt.claim, item, attempt.seconds))
+            self._on_ended(Ended(attempt.claim, item, attempt.seconds, attempt.exit_code))

@@ -180,7 +180,7 @@ class Dispatcher:
                 continue
             if answer.status == "ok":
                 self._keeper.drop(ended.claim.job_id)
-                self._tally.finished(ended.claim, ended.item, answer, ended.seconds)
+                self._tally.finished(ended.claim, ended.item, answer, ended.seconds, ended.exit_code)
             else:
                 self._lose(ended, answer.message or f"The database answered {answer.status}.")
 
@@ -207,6 +207,9 @@ class Dispatcher:
         self._refused.reset()
         self._tally.database_back()
         self._tally.claimed(len(answer.claims))
+        closed = {entry.queue for entry in answer.deferred}
+        came = {claim.job.queue for claim in answer.claims}
+        self._tally.opened((came if not answer.empty else {*self._terms.queues}) - closed)
         self._tally.deferred(answer.deferred)
         for claim in answer.claims:
             self._begin(claim, sent_at, (claim.lease_expires_at - answer.server_time).total_seconds())
@@ -219,6 +222,8 @@ class Dispatcher:
         self._busy.reset()
         if self._terms.drain and not answer.replayed and self._is_idle:
             self.close()
+        elif answer.empty and not self.closing and self._is_idle:
+            self._tally.waiting()
         # With nothing but closed queues there is nothing to look for until one of them opens.
         parked = parking.parked(answer, self._terms.queues) if answer.deferred else None
         return self._idle.next() if parked is None else parked

@@ -18,7 +18,8 @@ EventKind = Literal[
     "released",  # the job went back unfinished
     "cancelled",
     "lost",  # somebody else has the job now, or its end could not be recorded
-    "deferred",  # a queue is closed now: why and until when; told once for each reason and time
+    "waiting",  # there is nothing to do; told once, the first time
+    "deferred",  # a queue is closed now: why and until when; told when that begins and when it changes
     "database_away",
     "database_back",
     "housekeeping",  # reaping or pruning was refused; told once for each kind of error
@@ -31,7 +32,7 @@ class ExecEvent:
     """Something that happened. ``claim`` and ``seconds`` (how long the command ran) are None where no job is meant.
 
     ``message`` is for people: the error, the reason of a release, what is wrong with the database. ``deferral`` is the
-    closed queue.
+    closed queue, ``exit_code`` what the command exited with, if it ran and did so by itself.
     """
 
     kind: EventKind
@@ -39,6 +40,7 @@ class ExecEvent:
     message: str | None = None
     seconds: float | None = None
     deferral: Deferral | None = None
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ class Tally:
         self._counts = dict.fromkeys(("claimed", "done", "failed", "dead_letters", "cancelled", "released", "lost"), 0)
         self._away = False
         self._refused: set[str] = set()
-        self._deferred: set[tuple[str, str, datetime | None]] = set()
+        self._deferred: dict[str, tuple[str, datetime | None]] = {}
+        self._waiting = False
 
     def claimed(self, number: int) -> None:
         self._counts["claimed"] += number
@@ -83,7 +86,9 @@ class Tally:
     def started(self, claim: Claim) -> None:
         self._tell(ExecEvent("started", claim))
 
-    def finished(self, claim: Claim, item: FinishItem, answer: Finish, seconds: float | None) -> None:
+    def finished(
+        self, claim: Claim, item: FinishItem, answer: Finish, seconds: float | None, exit_code: int | None = None
+    ) -> None:
         """The database has recorded the end of an attempt."""
         kind: EventKind
         if answer.state == "cancelled" and item.outcome != "completed":
@@ -96,19 +101,30 @@ class Tally:
         if answer.dead_letter:
             self._counts["dead_letters"] += 1
             kind = "dead_letter"
-        self._tell(ExecEvent(kind, claim, item.error or item.reason, seconds))
+        self._tell(ExecEvent(kind, claim, item.error or item.reason, seconds, exit_code=exit_code))
 
     def lost(self, claim: Claim, message: str, seconds: float | None = None) -> None:
         self._counts["lost"] += 1
         self._tell(ExecEvent("lost", claim, message, seconds))
 
     def deferred(self, deferrals: Iterable[Deferral]) -> None:
-        """Told once for each reason, and for each time that is sure: the others move with every lease."""
+        """Told when a queue closes and when its reason or time changes; a time that is not sure moves with every lease."""
         for entry in deferrals:
-            key = (entry.queue, entry.reason, entry.next_eligible_at if entry.exact else None)
-            if key not in self._deferred:
-                self._deferred.add(key)
+            key = (entry.reason, entry.next_eligible_at if entry.exact else None)
+            if self._deferred.get(entry.queue) != key:
+                self._deferred[entry.queue] = key
                 self._tell(ExecEvent("deferred", deferral=entry))
+
+    def opened(self, queues: Iterable[str]) -> None:
+        """These queues are open: what closes them next is told again, but not a full queue, which comes and goes."""
+        for queue in queues:
+            if self._deferred.get(queue, ("in_flight_full", None))[0] != "in_flight_full":
+                del self._deferred[queue]
+
+    def waiting(self) -> None:
+        if not self._waiting:
+            self._waiting = True
+            self._tell(ExecEvent("waiting"))
 
     def database_away(self, error: Exception) -> None:
         if not self._away:

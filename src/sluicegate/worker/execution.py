@@ -61,6 +61,7 @@ class Execution:
         self.trouble: str | None = None
         self.why_lost = "The lease ran out while the worker stood still."
         self.seconds: float | None = None
+        self.exit_code: int | None = None
         self._tools = tools
         self._child: Child | None = None
         self._interruption: Interruption | None = None
@@ -102,6 +103,7 @@ class Execution:
         try:
             exited = await child.exited
             self.seconds = time.monotonic() - started_at
+            self.exit_code = exited.code
             # What happens to the job from here on does not change how its command ended.
             ending = self._ending(exited, stdout, stderr)
             await wait_closed((stdout, stderr), _DRAIN)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -55,7 +57,12 @@ async def run(
     result; 75 gives it back for later; anything else fails the attempt,
     with the end of the error output. Ctrl-C or SIGTERM takes no more jobs
     and lets the running ones end; a second one ends them at once.
-    A queue that is closed by its budget is told once, and waited for.
+    A queue that is closed by its budget is told, and waited for.
+
+    In an argument {payload.a.b} is a value of the payload, {payload.list.0}
+    a member of a list and {payload} all of it. Nothing else in braces is
+    replaced. The worker itself ends with 0, whatever became of the jobs; 1
+    if it could not go on, 2 for wrong usage.
 
     sluicegate exec mail --concurrency 4 -- ./send.sh {payload.to}
     sluicegate exec reviews --drain --timeout 900 -- ./review {payload.pr}
@@ -71,7 +78,8 @@ async def run(
         )
     output = Output(json=common.json)
     announce(common, settings(common))
-    client = Client(common.dsn, scope=common.scope, data_dir=common.data_dir, worker=worker_name(worker))
+    name = worker_name(worker)
+    client = Client(common.dsn, scope=common.scope, data_dir=common.data_dir, worker=name)
     async with client:
         report = await run_exec(
             client,
@@ -83,29 +91,40 @@ async def run(
             drain=drain,
             grace=grace,
             release_delay=release_delay,
-            on_event=lambda event: output.event(_document(event), _line(event)),
+            on_event=lambda event: output.event(_document(event, name), _line(event, queue)),
         )
-    output.event({"event": "ended", **report.to_dict()}, _last_line(report))
+    output.event({"event": "ended", "at": _now(), "worker": name, **report.to_dict()}, _last_line(report))
 
 
-def _document(event: ExecEvent) -> dict[str, Any]:
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
+def _document(event: ExecEvent, worker: str) -> dict[str, Any]:
     job = None if event.claim is None else event.claim.job
     return {
         "event": event.kind,
+        "at": _now(),
+        "worker": worker,
         "job_id": None if job is None else job.id,
         "queue": job.queue if job is not None else None if event.deferral is None else event.deferral.queue,
+        "attempt_id": None if event.claim is None else event.claim.attempt_id,
         "attempt": None if job is None else job.attempt,
         "max_attempts": None if job is None else job.max_attempts,
         "seconds": event.seconds,
+        "exit_code": event.exit_code,
         "message": event.message,
         **({} if event.deferral is None else {"deferred": event.deferral.to_dict()}),
     }
 
 
-def _line(event: ExecEvent) -> str:
+def _line(event: ExecEvent, queue: str) -> str | None:
     message = (event.message or "").strip()
     if event.deferral is not None:
         return deferred(event.deferral)
+    if event.kind == "waiting":
+        # For whoever looks on: a log of lines is about jobs.
+        return f"Waiting for jobs in {queue}. Ctrl-C ends it." if sys.stdout.isatty() else None
     if event.claim is None:
         words = {
             "database_away": "The database is out of reach; waiting for it",

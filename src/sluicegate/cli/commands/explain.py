@@ -45,7 +45,9 @@ def _short(found: Explanation) -> str:
     match found.waits_for:
         case "admission" if verdict.state == "deferred":
             until = opens(verdict.next_eligible_at, exact=verdict.exact)
-            return f"deferred, {why(verdict.reason)}" + (f": {verdict.fault}" if verdict.fault else f", {until}")
+            return f"deferred, {why(verdict.reason, verdict.all)}" + (
+                f": {verdict.fault}" if verdict.fault else f", {until}"
+            )
         case "admission":
             return "it may start; the next claim of its queue takes the first in line"
         case "run_at":

@@ -60,7 +60,7 @@ def run(
     with connected(common) as client:
         if not watch:
             page = wanted.page(client)
-            output.answer(page.to_dict(), *_lines(page))
+            output.answer(page.to_dict(), *([] if output.json else _lines(page, goes_on=wanted.goes_on(client, page))))
         elif output.json or not sys.stdout.isatty():
             for job in _changes(wanted, client, interval):
                 output.event(job.to_dict(), "  ".join(row(job)))
@@ -85,9 +85,16 @@ class _Wanted:
             before_id=self.before,
         )
 
+    def goes_on(self, client: SyncClient, page: JobPage) -> bool:
+        """Whether there are, or may be, older ones than a page holds."""
+        if page.next_before_id is None:
+            return False
+        after = replace(self, limit=1, before=page.next_before_id).page(client)
+        return bool(after.jobs) or after.next_before_id is not None
 
-def _lines(page: JobPage) -> list[str]:
-    more = [] if page.next_before_id is None else [f"Older ones: --before {page.next_before_id}"]
+
+def _lines(page: JobPage, *, goes_on: bool) -> list[str]:
+    more = [] if not goes_on else [f"Older ones: --before {page.next_before_id}"]
     if not page.jobs:
         return ["There are no such jobs." if not more else "There are none among the newest jobs.", *more]
     return [*columns(HEADS, map(row, page.jobs)), *more]

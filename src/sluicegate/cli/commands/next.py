@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -12,6 +13,8 @@ from sluicegate.cli.output import Output, columns, local
 
 if TYPE_CHECKING:
     from sluicegate.model import NextJob
+
+MOST = 200
 
 
 def run(
@@ -25,10 +28,16 @@ def run(
     sluicegate next --queue reviews
     """
     with connected(common) as client:
-        found = client.next_jobs(queue, limit=limit)
+        # One more than is shown tells whether there are more.
+        asked = limit + 1 if 1 <= limit < MOST else limit
+        found = client.next_jobs(queue, limit=asked)
+    more = len(found.jobs) == asked
+    found = replace(found, jobs=found.jobs[:limit])
     rows = [_row(job) for job in found.jobs]
     lines = columns(("ID", "QUEUE", "PRIO", "STATUS", "EXPECTED", "KIND", "ABOUT"), rows)
-    Output(json=common.json).answer(found.to_dict(), *(lines if rows else ["Nothing waits."]))
+    if more:
+        lines.append(f"There are more: --limit shows up to {MOST}." if limit < MOST else "There may be more.")
+    Output(json=common.json).answer({**found.to_dict(), "more": more}, *(lines if rows else ["Nothing waits."]))
 
 
 def _row(job: NextJob) -> tuple[str, ...]:

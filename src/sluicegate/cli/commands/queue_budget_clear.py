@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluicegate.cli.admission_views import change
+from sluicegate.cli.admission_views import change, counted
 from sluicegate.cli.arguments import Common
 from sluicegate.cli.budgets import QueueName, Reason, Revision, Whose
 from sluicegate.cli.connection import connected
@@ -26,4 +26,5 @@ def run(
     """
     with connected(whose.within(common)) as client:
         answer = client.clear_policy(queue, reason=reason, revision=revision)
-    Output(json=common.json).answer(answer.to_dict(), *change(answer))
+        document = counted(client, answer)
+    Output(json=common.json).answer(document, *change(answer))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from sluicegate.cli.admission_views import change
+from sluicegate.cli.admission_views import change, counted, known, new_queue
 from sluicegate.cli.arguments import Common, moment
 from sluicegate.cli.budgets import QueueName, Reason, Whose
 from sluicegate.cli.connection import connected
@@ -33,5 +33,8 @@ def run(
     sluicegate queue budget pause reviews --until 2030-01-31T09:30:00+01:00
     """
     with connected(whose.within(common)) as client:
+        is_new = known(client, queue) is None
         answer = client.pause(queue, reason=reason, until=until)
-    Output(json=common.json).answer(answer.to_dict(), *change(answer))
+        document = {**counted(client, answer), "new_queue": is_new}
+    lines = [*change(answer), *new_queue(queue, is_new=is_new)]
+    Output(json=common.json).answer(document, *lines)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from sluicegate.cli.admission_views import change
+from sluicegate.cli.admission_views import change, counted, forgiven
 from sluicegate.cli.arguments import Common
 from sluicegate.cli.budgets import QueueName, Reason, Whose
 from sluicegate.cli.connection import connected
@@ -33,4 +33,5 @@ def run(
     """
     with connected(whose.within(common)) as client:
         answer = client.reset_usage(queue, period=period, reason=reason)
-    Output(json=common.json).answer(answer.to_dict(), *change(answer))
+        document = counted(client, answer)
+    Output(json=common.json).answer(document, *change(answer), *forgiven(answer))

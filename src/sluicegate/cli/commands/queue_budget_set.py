@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sluicegate.cli.admission_views import change
+from sluicegate.cli.admission_views import change, counted, known, new_queue
 from sluicegate.cli.arguments import Common
 from sluicegate.cli.budgets import Limits, QueueName, Reason, Revision, Whose
 from sluicegate.cli.connection import connected
 from sluicegate.cli.output import Output
-from sluicegate.errors import Conflict, NotFound
+from sluicegate.errors import Conflict
 
 if TYPE_CHECKING:
     from sluicegate import SyncClient
@@ -41,15 +41,18 @@ def run(
     sluicegate queue budget set reviews --per-week 500 --shadow
     """
     with connected(whose.within(common)) as client:
+        is_new = known(client, queue) is None
         answer = _patched(client, queue, limits, reason, revision)
-    Output(json=common.json).answer(answer.to_dict(), *change(answer))
+        document = {**counted(client, answer), "new_queue": is_new}
+    lines = [*change(answer), *limits.moved(answer), *new_queue(queue, is_new=is_new)]
+    Output(json=common.json).answer(document, *lines)
 
 
 def _patched(
     client: SyncClient, queue: str, limits: Limits, reason: str | None, revision: int | None
 ) -> QueueAdmission:
     for left in reversed(range(_TRIES)):
-        now = _now(client, queue)
+        now = known(client, queue)
         patch = limits.patch(now)
         seen = revision if revision is not None else 0 if now is None else now.revision
         try:
@@ -59,11 +62,3 @@ def _patched(
             if revision is not None or not left:
                 raise
     raise AssertionError("unreachable")
-
-
-def _now(client: SyncClient, queue: str) -> QueueAdmission | None:
-    try:
-        (found,) = client.admission_status(queue).queues
-    except NotFound:
-        return None
-    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sluicegate.cli.admission_views import awaited, sentence, standing, used, would_have
+from sluicegate.cli.admission_views import awaited, forgiven, sentence, standing, used, would_have
 from sluicegate.cli.arguments import Common
 from sluicegate.cli.budgets import QueueName, Whose
 from sluicegate.cli.connection import connected
@@ -25,7 +25,8 @@ def run(queue: QueueName, /, *, whose: Whose = Whose(), common: Common = Common(
     """
     with connected(whose.within(common)) as client:
         found = client.budget(queue)
-    Output(json=common.json).answer(found.to_dict(), *_lines(found))
+    counted = {"pending": found.backlog.pending, "pending_exact": found.backlog.exact}
+    Output(json=common.json).answer({**found.to_dict(), **counted}, *_lines(found))
 
 
 def _lines(found: Budget) -> list[str]:
@@ -44,14 +45,16 @@ def _lines(found: Budget) -> list[str]:
     lines = [
         sentence(found),
         *used(found.gates),
+        *forgiven(found),
         *map(would_have, found.shadow),
         *awaited(found),
         *(f"  {name}: {value}" for name, value in facts if value),
     ]
     if found.windows:
+        zones = len({one.tz for one in found.windows})
         rows = [
             (
-                one.period,
+                f"{one.period} in {one.tz}" if zones > 1 else one.period,
                 local(one.starts),
                 local(one.ends),
                 f"{one.charged:,}{' or more' if one.partial else ''}",

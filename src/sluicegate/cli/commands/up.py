@@ -58,11 +58,20 @@ def run(
                 output.note("PostgreSQL's supervisor had gone; PostgreSQL has been started again.")
 
 
+def _conninfo(attachment: PrivateDatabase) -> str:
+    """What any client of PostgreSQL takes, without the password."""
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    parts = conninfo_to_dict(attachment.dsn).items()
+    return make_conninfo(**{name: str(value) for name, value in parts if name != "password" and value is not None})
+
+
 def _document(attachment: PrivateDatabase, version: int) -> dict[str, Any]:
     return {
         "data_dir": str(attachment.data_dir),
         "socket_dir": str(attachment.socket_dir),
         "port": attachment.port,
+        "conninfo": _conninfo(attachment),
         "password_file": str(attachment.password_file),
         "log": str(attachment.log),
         "server_version": attachment.server_version,
@@ -80,6 +89,7 @@ def _lines(attachment: PrivateDatabase, version: int, command: str) -> list[str]
         f"  data      {attachment.data_dir}",
         f"  socket    in {attachment.socket_dir}{listening}",
         f"  password  in {attachment.password_file}, for this user only",
+        f'  psql      PGPASSWORD="$(cat {shlex.quote(str(attachment.password_file))})" psql {shlex.quote(_conninfo(attachment))}',
         f"  log       {attachment.log}",
         *([f"  note      {attachment.notice}"] if attachment.notice else []),
         "",

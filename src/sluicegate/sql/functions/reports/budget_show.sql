@@ -37,6 +37,7 @@ begin
             ) r
         ),
         'shadow', sluicegate.shadow_report(v_queue.id, v_now),
+        'forgiven', sluicegate.forgiven_now(v_queue.id, v_status -> 'gates'),
         'windows', sluicegate.past_windows(v_queue.id, v_now));
 end
 $$;
