@@ -170,7 +170,7 @@ def test_lanes_that_grow_while_a_claim_takes_them_all_lose_no_charge(sql: Sql, a
         editor.commit()
     # It holds the lanes that it knows of, and has read them, and is about to write their shares anew.
     wait_blocked(sql, slow.pid, by=sql.pid)
-    taking = in_background(lambda: fast.take())
+    taking = in_background(fast.take)
     eventually(lambda: taking.done() or sql.one("select cardinality(pg_blocking_pids(%s)) > 0", fast.pid), "a claim")
     sql.one("select pg_advisory_unlock(7)")
     waiting.result(30)
