@@ -1,6 +1,7 @@
 """The boundary: a closed queue opens at the declared instant, with nothing written to the work that waits."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -9,6 +10,8 @@ from sluicegate.testing import advance_clock, freeze_clock
 from tests.sql.budgets import ask, gates, govern, opened, rows_and_locks, used, window
 from tests.sql.conftest import OpenSql
 from tests.sql.verbs import Sql, in_background, wait_blocked
+from tests.sql.zones import Wall, zone_files
+from tests.support.counts import full
 
 
 def at(sql: Sql, when: datetime) -> None:
@@ -55,6 +58,87 @@ def test_deferred_work_is_claimable_at_the_boundary_and_not_before(
     assert rows_and_locks(sql) == before
     assert len(ask(sql, n=5)["claims"]) == 2
     assert ask(sql)["deferred"][0]["reason"] == "window_exhausted"
+
+
+# What the days of 2024 to 2030 are like, or those of the year in which a place changed its date.
+PLACES: dict[str, set[float]] = {
+    "UTC": {24},
+    "Europe/Berlin": {23, 24, 25},
+    "America/New_York": {23, 24, 25},
+    "America/Los_Angeles": {23, 24, 25},
+    "America/Santiago": {23, 24, 25},
+    "Africa/Cairo": {23, 24, 25},
+    "Asia/Kolkata": {24},
+    "Asia/Kathmandu": {24},
+    "Australia/Lord_Howe": {23.5, 24, 24.5},
+    "Australia/Sydney": {23, 24, 25},
+    "Pacific/Auckland": {23, 24, 25},
+    "Pacific/Apia": {24},
+    "Pacific/Kiritimati": {24},
+}
+YEARS = {"Pacific/Apia": (2011, 2012), "Pacific/Kiritimati": (1994, 1995)}
+
+
+@pytest.mark.both_versions
+@pytest.mark.parametrize("place", PLACES)
+def test_a_day_opens_at_its_end_and_not_a_microsecond_before_however_long_it_is(
+    sql: Sql, server_kind: str, place: str
+) -> None:
+    first, last = YEARS.get(place, (2024, 2030))
+    wall = Wall(zone_files(server_kind), place, datetime(first, 1, 1, tzinfo=UTC), datetime(last, 12, 31, tzinfo=UTC))
+    borders = wall.borders("day", timedelta())
+    days = {(end - begin) / timedelta(hours=1): (begin, end) for begin, end in pairwise(borders)}
+    assert days.keys() >= PLACES[place]
+    # Where a date was left out, no day is longer or shorter for it.
+    changed = [day for day in pairwise(borders) if any(day[0] <= change <= day[1] for change in wall.changes[1:])]
+    weeks = pairwise(wall.borders("week", timedelta(days=2, hours=2, minutes=30)))
+    odd_weeks = {end - begin: (begin, end) for begin, end in weeks}
+    cases = [(window(2, tz=place), *day) for day in {*days.values(), *(changed if full() or place in YEARS else ())}]
+    cases += [(window(2, "week", place, weekday="Wed", start="02:30"), *week) for week in odd_weeks.values()]
+    for number, (limit, begin, end) in enumerate(cases):
+        check_boundary(sql, f"q{number}", limit, begin, end)
+
+
+@pytest.mark.parametrize(
+    ("place", "start", "minute"),
+    [
+        ("Asia/Kathmandu", "00:00", 15),
+        ("Asia/Kathmandu", "00:20", 35),
+        ("Australia/Lord_Howe", "00:00", 30),
+        ("Australia/Lord_Howe", "00:45", 15),
+        ("Asia/Kolkata", "00:00", 30),
+        ("UTC", "00:30", 30),
+        ("Europe/Berlin", "00:59", 59),
+    ],
+)
+def test_an_hour_opens_each_3600_seconds_also_while_the_clock_is_changed(
+    sql: Sql, place: str, start: str, minute: int
+) -> None:
+    changes = ["2026-04-04T14:00", "2026-10-03T14:00", "2026-03-29T00:00", "2026-10-25T00:00", "2026-06-10T12:00"]
+    for number, text in enumerate(changes):
+        begin = _utc(text).replace(minute=minute)
+        for hour in range(4):
+            at = begin + timedelta(hours=hour)
+            check_boundary(sql, f"q{number}-{hour}", window(2, "hour", place, start=start), at, at + timedelta(hours=1))
+
+
+def check_boundary(sql: Sql, queue: str, limit: dict[str, object], begin: datetime, end: datetime) -> None:
+    """A budget of two, used up when its window begins, opens when it ends; the jobs that wait are never written to."""
+    jobs = "select j.ctid::text, j.xmin::text, j::text from sluicegate.job j where state = 'pending' order by id"
+    at(sql, begin)
+    govern(sql, queue, limit, lanes=1 + len(queue) % 3)
+    sql.enqueue_many([{"queue": queue}] * 5)
+    assert sum(len(ask(sql, queue, n=2)["claims"]) for _ in range(1 + len(queue) % 3)) == 2
+    (entry,) = ask(sql, queue)["deferred"]
+    assert (datetime.fromisoformat(entry["next_eligible_at"]), entry["exact"]) == (end, True), (queue, limit)
+    waiting, before = sql.rows(jobs), rows_and_locks(sql)
+    at(sql, end - timedelta(microseconds=1))
+    assert ask(sql, queue)["deferred"][0]["reason"] == "window_exhausted"
+    assert rows_and_locks(sql) == before
+    at(sql, end)
+    assert sql.call("admission_status", queue=queue)["queues"][0]["status"] == "admitted"
+    assert sql.rows(jobs) == waiting
+    assert len(ask(sql, queue)["claims"]) == 1
 
 
 @pytest.mark.parametrize(("day", "hours"), [("2026-03-08", 23), ("2026-11-01", 25), ("2026-06-01", 24)])

@@ -1,27 +1,162 @@
 """What is charged, what is not, and that nothing gives a charge back."""
 
+import contextlib
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
 import pytest
 
+from sluicegate.testing import advance_clock, freeze_clock
 from tests.sql.budgets import ask, gates, govern, opened, rows_and_locks, used, window
 from tests.sql.conftest import OpenSql
-from tests.sql.verbs import Sql, check_ledger, completed, failed
+from tests.sql.verbs import Json, Sql, check_ledger, completed, failed
+
+NOON = datetime(2026, 6, 10, 12, 0, tzinfo=UTC)
 
 
-def test_retries_takeovers_and_retry_now_are_charged(sql: Sql) -> None:
-    govern(sql, "q", window(100))
-    job = sql.enqueue(max_attempts=2)
-    sql.fail(sql.take_one(), retry_in_seconds=0)
-    assert used(sql) == 1
-    sql.take_one()
+class Book:
+    """What a queue of two windows and a cap was charged, against what was opened."""
+
+    def __init__(self, sql: Sql, lanes: int) -> None:
+        freeze_clock(sql.connection, NOON)
+        govern(sql, "q", window(1_000), window(500, "hour"), max_in_flight=50, lanes=lanes)
+        self._sql = sql
+        self.charged = 0
+
+    def check(self, more: int) -> None:
+        """So many more were charged, to both windows, and opened."""
+        self.charged += more
+        assert used(self._sql) == used(self._sql, "hour") == opened(self._sql) == self.charged
+        check_ledger(self._sql)
+
+
+def _one(sql: Sql, **options: Any) -> Json:
+    """A job and its claim."""
+    job = sql.enqueue(**options)
+    claim: Json = sql.call("claim_job", job_id=job)["claim"]
+    return claim
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_every_claim_is_charged_once_whatever_led_to_it(sql: Sql, lanes: int) -> None:
+    book = Book(sql, lanes)
+    first = _one(sql, max_attempts=3)
+    job = first["job"]["id"]
+    book.check(1)
+    sql.fail(first, retry_in_seconds=60)
+    advance_clock(sql.connection, timedelta(minutes=1))
+    assert ask(sql)["claims"][0]["job"]["id"] == job
+    book.check(1)
+    sql.lapse(job)
+    assert ask(sql)["claims"][0]["job"]["id"] == job
+    book.check(1)
     sql.lapse(job)
     sql.call("reap")
     assert sql.state(job) == "failed"
     assert sql.call("retry", job_id=job)["status"] == "ok"
-    sql.take_one()
+    assert sql.call("claim_job", job_id=job)["status"] == "ok"
+    book.check(1)
     sql.lapse(job)
-    sql.take_one()
-    assert used(sql) == opened(sql) == 4
-    assert sql.call("budget_show", queue="q")["charged_for_retries"] == 3
+    taken = sql.call("claim_job", job_id=job)["claim"]
+    book.check(1)
+    sql.release(taken)
+    (again,) = ask(sql)["claims"]
+    book.check(1)
+    sql.call("cancel", job_id=job)
+    sql.fail(again)
+    sql.call("retry", job_id=job)
+    (again,) = ask(sql)["claims"]
+    book.check(1)
+    sql.enqueue_many([{"queue": "q"}] * 4)
+    assert len(sql.claim(n=9, finished=[completed(again)])["claims"]) == 4
+    book.check(4)
+    assert sql.job(job)["attempts_total"] == 7
+    assert sql.call("budget_show", queue="q")["charged_for_retries"] == 6
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_nothing_gives_a_charge_back(sql: Sql, lanes: int) -> None:
+    book = Book(sql, lanes)
+
+    def lapsed(claim: Json) -> object:
+        sql.lapse(claim["job"]["id"])
+        return sql.call("reap")
+
+    endings: list[Callable[[Json], object]] = [
+        sql.complete,
+        lambda claim: sql.fail(claim, retry=False),
+        lambda claim: sql.fail(claim, retry_in_seconds=3_600),
+        sql.release,
+        lambda claim: sql.release(claim, started=False),
+        lambda claim: sql.release(claim, reason="quota", not_before=NOON + timedelta(hours=1)),
+        lapsed,
+        lambda claim: (sql.call("cancel", job_id=claim["job"]["id"]), sql.fail(claim)),
+        lambda claim: (sql.call("cancel", job_id=claim["job"]["id"]), lapsed(claim)),
+        lambda claim: (sql.complete(claim), sql.call("prune", job_days=0, keep_jobs=0)),
+    ]
+    for end in endings:
+        claim = _one(sql)
+        end(claim)
+        book.check(1)
+    changes: list[tuple[str, Json]] = [
+        ("patch_admission_policy", {"patch": {"max_in_flight": 3}}),
+        ("pause_queue", {}),
+        ("resume_queue", {}),
+        ("set_admission_policy", {"policy": {"limits": [window(5), window(500, "hour")], "lanes": 7 - lanes}}),
+        ("set_admission_policy", {"policy": {"limits": [window(1_000), window(500, "hour")], "lanes": lanes}}),
+    ]
+    for verb, arguments in changes:
+        sql.call(verb, queue="q", **arguments)
+        book.check(0)
+    sql.call("clear_admission_policy", queue="q")
+    govern(sql, "q", window(1_000), window(500, "hour"))
+    book.check(0)
+    claim = _one(sql)
+    sql.do("delete from sluicegate.job where id = %s", claim["job"]["id"])
+    assert used(sql) == opened(sql) == book.charged + 1
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_what_starts_nothing_is_not_charged(sql: Sql, another: OpenSql, lanes: int) -> None:
+    book = Book(sql, lanes)
+    job = sql.enqueue(dedup_key="once")
+    first = sql.claim(request_id="r")
+    book.check(1)
+    assert sql.enqueue(dedup_key="once") == job
+    assert [
+        entry["created"] for entry in sql.call("enqueue_many", jobs=[{"queue": "q", "dedup_key": "once"}] * 3)["jobs"]
+    ] == [False] * 3
+    assert (first["replayed"], sql.claim(request_id="r")["replayed"]) == (False, True)
+    assert sql.call("claim_job", job_id=job)["status"] == "conflict"
+    assert sql.call("claim_job", job_id=10**9)["status"] == "not_found"
+    assert sql.claim()["empty"] is True
+    sql.heartbeat(first["claims"][0])
+    book.check(0)
+    by_id = sql.enqueue()
+    assert sql.call("claim_job", job_id=by_id, request_id="i")["replayed"] is False
+    assert sql.call("claim_job", job_id=by_id, request_id="i")["replayed"] is True
+    book.check(1)
+    other = another()
+    sql.enqueue()
+    for leave in ("rollback", "select 1/0"):
+        other.do("begin")
+        assert len(other.take()) == 1
+        with contextlib.suppress(psycopg.Error):
+            other.do(leave)
+        other.do("rollback")
+        book.check(0)
+    with pytest.raises(psycopg.Error):
+        sql.claim(n=0)
+    other.do("begin isolation level repeatable read")
+    with pytest.raises(psycopg.Error):
+        other.claim()
+    other.do("rollback")
+    sql.call("pause_queue", queue="q")
+    assert ask(sql)["deferred"][0]["reason"] == "paused"
+    assert sql.call("claim_job", job_id=sql.enqueue())["status"] == "deferred"
+    book.check(0)
 
 
 def test_a_release_refunds_nothing(sql: Sql) -> None:
@@ -31,18 +166,6 @@ def test_a_release_refunds_nothing(sql: Sql) -> None:
     sql.release(sql.take_one())
     assert used(sql) == 2
     assert ask(sql)["deferred"][0]["reason"] == "window_exhausted"
-
-
-def test_a_duplicate_a_replay_and_a_refusal_charge_nothing(sql: Sql) -> None:
-    govern(sql, "q", window(5))
-    job = sql.enqueue(dedup_key="once")
-    assert sql.enqueue(dedup_key="once") == job
-    first = sql.claim(request_id="r")
-    again = sql.claim(request_id="r")
-    assert (first["replayed"], again["replayed"]) == (False, True)
-    assert sql.call("claim_job", job_id=job)["status"] == "conflict"
-    assert sql.claim()["empty"] is True
-    assert used(sql) == opened(sql) == 1
 
 
 def test_a_claim_that_is_rolled_back_charges_nothing(sql: Sql) -> None:
