@@ -75,16 +75,19 @@ def test_what_a_session_remembers_cannot_break_its_claims(sql: Sql) -> None:
         assert (entry["queue"], entry["pending"]) == ("closed", 2)
 
 
-def test_no_request_id_takes_the_turn_of_a_policys_editors(sql: Sql) -> None:
+def test_no_lock_that_any_login_may_take_stops_a_pause(sql: Sql, another: OpenSql) -> None:
     sql.enqueue()
-    keys = "select objsubid from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"
-    with sql.transaction():
-        sql.claim("q", request_id="policy")
-        assert {row["objsubid"] for row in sql.rows(keys)} == {1}
-    with sql.transaction():
-        sql.call("pause_queue", queue="q")
-        # A key of two numbers, which no request_id has.
-        assert {row["objsubid"] for row in sql.rows(keys)} == {2}
+    stranger = another()
+    stranger.do("begin")
+    for name in ("policy", "refusal paused"):
+        # By the key of a request_id, and by a key of two numbers.
+        stranger.do("select pg_advisory_xact_lock(sluicegate.request_key(id, %s)) from sluicegate.queue", name)
+        stranger.do("select pg_advisory_xact_lock(hashint8(id), hashtext(%s)) from sluicegate.queue", name)
+    stranger.claim("q", request_id="policy")
+    sql.do("set lock_timeout = '1s'")
+    assert sql.call("pause_queue", queue="q")["status"] == "paused"
+    stranger.do("rollback")
+    assert sql.claim()["deferred"][0]["reason"] == "paused"
 
 
 def test_polls_of_a_full_queue_write_nothing_however_high_its_cap(sql: Sql) -> None:
@@ -165,3 +168,78 @@ def test_new_rules_for_a_zone_neither_lend_a_window_nor_close_one_twice(sql: Sql
         assert ask(sql)["deferred"][0]["reason"] == "window_exhausted"
         sql.call("clear_admission_policy", queue="q")
         sql.do("delete from sluicegate.budget_window")
+
+
+def test_a_clock_set_back_and_limits_set_again_give_no_second_window(sql: Sql, dsn: str) -> None:
+    boundary = datetime(2030, 5, 6, 15, tzinfo=UTC)
+    freeze_clock(dsn, boundary + timedelta(seconds=1))
+    sql.enqueue_many([{"queue": "q"}] * 20)
+    for change in ("limits", "clear"):
+        govern(sql, "q", window(5, "hour"))
+        while not ask(sql)["deferred"]:
+            pass
+        freeze_clock(dsn, boundary - timedelta(seconds=2))
+        if change == "clear":
+            sql.call("clear_admission_policy", queue="q")
+        else:
+            govern(sql, "q", max_in_flight=100)
+        govern(sql, "q", window(5, "hour"))
+        freeze_clock(dsn, boundary + timedelta(seconds=2))
+        assert ask(sql)["deferred"][0]["all"][0]["used"] == 5
+        assert opened(sql) == 5
+
+
+def test_takeovers_of_several_queues_end_each_at_its_own_instant(sql: Sql) -> None:
+    for queue in ("one", "two", "three"):
+        sql.enqueue(queue)
+        govern(sql, queue, max_in_flight=1)
+    for _ in range(3):
+        held: list[int] = []
+        while len(held) < 3:
+            held += [claim["job"]["id"] for claim in sql.take("one", "two", "three", n=3)]
+        sql.lapse(*held)
+    overlaps = """
+        select count(*) from sluicegate.attempt a
+        join sluicegate.attempt_end e on e.attempt_id = a.id
+        join sluicegate.attempt later on later.job_id = a.job_id and later.seq = a.seq + 1
+        where e.ended_at > later.opened_at
+    """
+    assert opened(sql, "one") >= 3
+    assert sql.one(overlaps) == 0
+
+
+def test_a_call_waits_for_lanes_once_however_many_queues_it_asks(sql: Sql, another: OpenSql) -> None:
+    queues = [f"q{number}" for number in range(3)]
+    for queue in queues:
+        sql.enqueue_many([{"queue": queue}] * 3)
+        govern(sql, queue, window(10))
+    sql.replace("admit", ("set lock_timeout = '5s'", "set lock_timeout = '200ms'"))
+    holder, claimer = another(), another()
+    holder.do("begin")
+    for queue in queues:
+        holder.take(queue)
+    # The first holds lanes, so the others were taken without a wait; all three are held now.
+    answer = claimer.call("claim", requests=[{"queues": [queue]} for queue in queues])
+    reasons = [[entry["reason"] for entry in response["deferred"]] for response in answer["responses"]]
+    assert sorted(map(len, reasons)) == [0, 0, 1]
+    assert ["admission_unavailable"] in reasons
+    holder.commit()
+    assert len(ask(sql, *queues, n=3)["claims"]) == 3
+
+
+def test_a_cancelled_call_does_not_go_on_with_its_other_requests(sql: Sql, another: OpenSql) -> None:
+    queues = [f"q{number}" for number in range(3)]
+    for queue in queues:
+        sql.enqueue_many([{"queue": queue}] * 3)
+        govern(sql, queue, window(10))
+    holder, claimer = another(), another()
+    holder.do("begin")
+    for queue in queues:
+        holder.take(queue)
+    asking = [{"queues": [queue]} for queue in queues]
+    waiting = in_background(lambda: claimer.call("claim", requests=asking))
+    wait_blocked(sql, claimer.pid, by=holder.pid)
+    sql.one("select pg_cancel_backend(%s)", claimer.pid)
+    answer = waiting.result(30)
+    assert [response["error"]["sqlstate"] for response in answer["responses"]] == ["57014"] * 3
+    holder.commit()

@@ -95,6 +95,8 @@ begin
         when others then
             state := 'unavailable';
             verdict := sluicegate.unavailable(sqlstate, sqlerrm, true);
+            -- A call that has waited for a lane in vain waits for no other: one wait, however many queues it asks.
+            perform set_config('sluicegate.holds_lanes', pg_current_xact_id()::text, true);
     end;
     if state is not null then
         return;
@@ -122,6 +124,7 @@ begin
             lanes := '{}';
             state := 'unavailable';
             verdict := sluicegate.unavailable(sqlstate, sqlerrm, true);
+            perform set_config('sluicegate.holds_lanes', pg_current_xact_id()::text, true);
     end;
 end
 $$;

@@ -18,6 +18,7 @@ declare
     v_finished json := '[]';
     v_late integer[] := '{}';
     v_ord integer;
+    v_stopped boolean := false;
     v_freed bigint[] := '{}';
     v_code text;
     v_message text;
@@ -58,6 +59,9 @@ begin
         order by x.turn, x.ord
     loop
         begin
+            if v_stopped then
+                perform sluicegate.refuse('57014', null, 'The call was cancelled before it came to this request.', 'Send it again.');
+            end if;
             if v_ord = any (v_late) then
                 perform sluicegate.refuse('55P03', null, 'Another call with this request_id, or on its jobs, is still running.',
                     'Repeat the request after a short wait.');
@@ -66,6 +70,7 @@ begin
         exception
             -- Also a statement_timeout: what was finished above stands.
             when query_canceled or others then
+                v_stopped := v_stopped or sqlstate = '57014';
                 get stacked diagnostics v_code = returned_sqlstate, v_message = message_text,
                     v_field = pg_exception_detail, v_hint = pg_exception_hint;
                 v_response := json_build_object('claims', '[]'::json, 'deferred', '[]'::json, 'empty', false,

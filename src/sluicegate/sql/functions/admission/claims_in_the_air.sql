@@ -13,6 +13,7 @@ begin
     where k.locktype = 'relation' and k.relation = 'sluicegate.job'::regclass and k.mode = 'RowShareLock' and k.granted
         and k.database = (select d.oid from pg_database d where d.datname = current_database())
         and k.pid is distinct from pg_backend_pid()
-        and (p_awaited is null or k.virtualtransaction = any (p_awaited));
+        -- A prepared one changes its name when the server restarts: it is awaited whenever there is one.
+        and (p_awaited is null or k.virtualtransaction = any (p_awaited) or k.virtualtransaction like '-1/%');
 end
 $$;

@@ -20,10 +20,10 @@ declare
 begin
     if (select j.state from sluicegate.job j where j.id = p_ids[1]) = 'claimed' then
         insert into sluicegate.attempt_end (attempt_id, job_id, ended_at, outcome, disposition, error, lease_token_hash)
-        select j.attempt_id, j.id, p_at[1], 'lease_expired', 'requeued',
+        select j.attempt_id, j.id, i.at, 'lease_expired', 'requeued',
             format('The lease ran out at %s without a heartbeat.', to_char(j.lease_expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"')),
             j.lease_token_hash
-        from unnest(p_ids) i cross join lateral (select * from sluicegate.job j where j.id = i offset 0) j
+        from unnest(p_ids, p_at) i(id, at) cross join lateral (select * from sluicegate.job j where j.id = i.id offset 0) j
         where j.state = 'claimed';
     end if;
 

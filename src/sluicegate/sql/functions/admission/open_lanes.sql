@@ -26,7 +26,8 @@ begin
         update sluicegate.policy p set awaited = v_holders where p.queue_id = p_queue_id and p.awaited is distinct from v_holders;
         return false;
     end if;
-    v_now := sluicegate.clock();
+    -- Under a clock that was set back, windows go on where the last attempt was charged.
+    v_now := greatest(sluicegate.clock(), (select max(a.opened_at) from sluicegate.attempt a where a.queue_id = p_queue_id));
     update sluicegate.policy p set opening = false, awaited = null where p.queue_id = p_queue_id;
     v_now := sluicegate.settle(p_queue_id, v_now);
     perform sluicegate.seed_windows(p_queue_id,

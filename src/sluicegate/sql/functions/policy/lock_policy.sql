@@ -7,7 +7,8 @@ language plpgsql
 set search_path = sluicegate, pg_temp
 as $$
 begin
-    perform pg_advisory_xact_lock(hashint8(p_queue_id), hashtext('policy'));
+    -- The queue's own row: an advisory lock is open to any login.
+    perform 1 from sluicegate.queue q where q.id = p_queue_id for no key update;
     perform sluicegate.lock_lanes(p_queue_id);
     if p_keeps and (select q.governed from sluicegate.queue q where q.id = p_queue_id) then
         begin

@@ -37,12 +37,12 @@ begin
 
     -- Whoever changes a policy may be naming such a window again: his turn is taken, or his queue left for another time.
     v_queues := array(
-        select q.queue_id
-        from (
-            select distinct b.queue_id from sluicegate.budget_window b
+        select q.id from sluicegate.queue q
+        where q.id in (
+            select b.queue_id from sluicegate.budget_window b
             where not exists (select from sluicegate.policy_limit l where l.queue_id = b.queue_id and l.window_id = b.id)
-        ) q
-        where pg_try_advisory_xact_lock(hashint8(q.queue_id), hashtext('policy')));
+        )
+        for no key update of q skip locked);
     delete from sluicegate.budget_window b where b.id = any (array(
         select o.id from sluicegate.budget_window o
         where o.queue_id = any (v_queues)

@@ -19,7 +19,8 @@ declare
     v_opening boolean;
 begin
     perform sluicegate.lock_policy(p_queue_id);
-    v_now := sluicegate.clock();
+    -- Under a clock that was set back, windows go on where the last attempt was charged.
+    v_now := greatest(sluicegate.clock(), (select max(a.opened_at) from sluicegate.attempt a where a.queue_id = p_queue_id));
     v_before := sluicegate.policy_document(p_queue_id);
     v_verdict := case when (select q.governed from sluicegate.queue q where q.id = p_queue_id) then sluicegate.verdict(p_queue_id) end;
     if p_fields is null and v_verdict is null then
