@@ -186,8 +186,9 @@ class Execution:
             return None
         if self._child is None:
             return self._in_trouble("the process that guards commands ended")
-        return FinishItem.released(
-            self.claim, reason="The process that guards the worker's commands was killed, and the command with it."
+        # A failure, with its backoff: what killed it may have been this very command, which would do so for ever.
+        return FinishItem.failed(
+            self.claim, "The process that guards the worker's commands was killed, and the command with it."
         )
 
     def _in_trouble(self, problem: str) -> FinishItem:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sluicegate import Client
-from sluicegate.model import ClaimAnswer
+from sluicegate.model import Backoff, ClaimAnswer, NewJob
 from sluicegate.worker.exec import ExecEvent, StopRequest, run_exec
 from tests.integration.worker.support import QUEUE, Marked, StartWorker, sh
 from tests.support.waiting import eventually_async
@@ -183,8 +183,9 @@ async def test_the_folder_of_a_living_worker_is_left_alone(
 async def test_killing_the_guardian_costs_an_attempt_and_nothing_else(
     client: Client, start_worker: StartWorker, marked: Marked, tmp_path: Path
 ) -> None:
-    """The worker kills what the guardian guarded, gives the jobs back and goes on with a new guardian."""
-    ids = await enqueue(client, 2)
+    """The worker kills what the guardian guarded, fails the attempts, for a command may be the killer, and goes on with a new guardian."""
+    jobs = [NewJob(QUEUE, number, backoff=Backoff(0.1)) for number in range(2)]
+    ids = [job.id for job in await client.enqueue_many(jobs)]
     script = f"[ -e {tmp_path}/go ] && exit 0; sleep 301 & sleep 302; true"
     worker = start_worker(sh(script), concurrency=2)
     await marked.running("sleep 30", 4)
@@ -194,7 +195,7 @@ async def test_killing_the_guardian_costs_an_attempt_and_nothing_else(
     await marked.gone("sleep 30")
     worker.signal(signal.SIGTERM)
     report = await worker.report()
-    assert (report["released"], report["done"], report["lost"]) == (2, 2, 0)
+    assert (report["failed"], report["done"], report["lost"]) == (2, 2, 0)
     detail = await client.get_job(ids[0])
     assert (
         detail.attempts[1].error == "The process that guards the worker's commands was killed, and the command with it."
