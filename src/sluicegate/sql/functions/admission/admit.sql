@@ -71,7 +71,7 @@ begin
             v_fresh := array(select x.id from unnest(p_ids) with ordinality as x(id, ord) where x.id <> all (v_here) order by x.ord);
         end if;
         v_fast := sluicegate.admit_fast(p_queue_id, v_policy.lanes, v_policy.capped, v_policy.windows, v_policy.shadows, v_first,
-            cardinality(v_here), cardinality(v_fresh), not v_held);
+            cardinality(v_here), cardinality(v_lapsed.ids) - cardinality(v_here), cardinality(v_fresh), not v_held);
         -- A batch that stopped short of what all lanes hold together is dealt out the exact way.
         if cardinality(v_fast.lanes) > 0 and (v_fast.spare = 0 or v_held) then
             ids := v_here[1:v_fast.takeovers] || v_fresh[1:cardinality(v_fast.lanes) - v_fast.takeovers];

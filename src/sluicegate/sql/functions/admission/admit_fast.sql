@@ -1,11 +1,11 @@
--- Charges up to p_takeovers + p_fresh claims of a governed queue to one lane, or on to others while the batch is not full. spare:
--- what all lanes together would still admit though none alone does, 0 unless all were seen. Lanes are taken with SKIP LOCKED, no
--- condition on room; if none was free, one is waited for, by a call that holds none. Under each lock: its row; in a later statement
--- the count; then the clock, so what the count no longer saw had ended. Takeovers of p_lane cost no in-flight room but in debt.
+-- Charges up to p_takeovers + p_fresh claims of a governed queue to one lane, or on to others while the batch is not full. spare: what
+-- all lanes together would still admit though none alone does, 0 unless all were seen. SKIP LOCKED, no condition on room; if none was free,
+-- one is waited for, by a call that holds none. Under each lock: its row; in a later statement the count; then the clock, so what the count
+-- no longer saw had ended. Takeovers of p_lane cost no in-flight room but in debt; p_elsewhere of p_fresh are takeovers of other lanes.
 -- grants: none
 create or replace function sluicegate.admit_fast(
     p_queue_id bigint, p_lanes smallint, p_capped boolean, p_windows bigint[], p_shadows integer[], p_lane smallint, p_takeovers integer,
-    p_fresh integer, p_may_wait boolean,
+    p_elsewhere integer, p_fresh integer, p_may_wait boolean,
     out takeovers integer, out lanes smallint[], out at timestamptz, out locked integer, out spare integer
 )
 language plpgsql
@@ -71,7 +71,7 @@ begin
         end if;
         v_seen := v_seen + 1;
         v_room := sluicegate.lane_room(v_lane);
-        if p_lanes > 1 and p_fresh > 1 then
+        if p_lanes > 1 and p_takeovers + p_fresh > 1 then
             v_flights := v_flights + v_free;
             v_rooms := array(
                 select x.share + x.forgiven - x.used + coalesce(v_rooms[x.ord], 0)
@@ -93,7 +93,9 @@ begin
     end loop;
     if v_seen = p_lanes and p_lanes > 1 and cardinality(lanes) between 1 and p_takeovers + p_fresh - 1 then
         spare := greatest(least((select min(r) from unnest(v_rooms) r) - cardinality(lanes),
-            v_flights - cardinality(lanes) + takeovers), 0);
+            -- In their own lanes the others would cost no room either.
+            v_flights - cardinality(lanes) + case when v_flights < 0 then 0 else p_takeovers + p_elsewhere end,
+            p_takeovers + p_fresh - cardinality(lanes)), 0);
     end if;
 end
 $$;
