@@ -80,7 +80,7 @@ async def test_workers_that_are_killed_never_hold_more_than_the_cap_together(
     tmp_path: Path,
     lanes: int,
 ) -> None:
-    jobs, kills = rounds(150, 2500), rounds(5, 100)
+    jobs, kills = rounds(150, 800), rounds(5, 30)
     records, private = tmp_path / "records", tmp_path / "private"
     for folder in (records, private):
         folder.mkdir()
@@ -103,7 +103,7 @@ async def test_workers_that_are_killed_never_hold_more_than_the_cap_together(
 async def test_cancelling_and_deleting_what_runs_frees_its_place_once(
     client: Client, db: Connection, start_worker: StartWorker, marked: Marked, recorder: FlightRecorder, tmp_path: Path
 ) -> None:
-    jobs, blows = rounds(150, 2000), rounds(20, 300)
+    jobs, blows = rounds(150, 800), rounds(20, 100)
     records, private = tmp_path / "records", tmp_path / "private"
     for folder in (records, private):
         folder.mkdir()
@@ -211,7 +211,7 @@ async def test_a_worker_that_stood_still_beyond_its_lease_has_lost_its_places_an
     records = tmp_path / "records"
     records.mkdir()
     await govern(client, 4)
-    for number in range(1, rounds(1, 5) + 1):
+    for number in range(1, rounds(1, 2) + 1):
         await client.enqueue_many([NewJob(QUEUE, 240, max_attempts=1000) for _ in range(6)])
         await one_stands_still(client, dsn, db, records, everything=everything)
         assert recorder.most(QUEUE) == recorder.most_held(QUEUE) == 4

@@ -123,7 +123,7 @@ def _cases(wall: Wall, change: datetime, whole: bool) -> Iterator[tuple[str, str
 def test_the_windows_of_every_zone_tile_time_around_every_change_of_its_clock(
     sql: Sql, server_kind: str, part: int
 ) -> None:
-    first, last = (2018, 2032) if full() else (2026, 2026)
+    first, last = (2024, 2028) if full() else (2026, 2026)
     begin, end = datetime(first, 1, 1, tzinfo=UTC), datetime(last, 12, 31, tzinfo=UTC)
     files = zone_files(server_kind)
     names = [row["name"] for row in sql.rows(f"select z.name from pg_timezone_names z where {USABLE} order by z.name")]

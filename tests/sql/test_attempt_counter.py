@@ -112,7 +112,7 @@ def orders(walk: Walk, depth: int) -> Iterator[int]:
 @pytest.mark.both_versions
 def test_the_counter_is_the_starts_since_the_last_retry_and_never_above_the_cap_in_any_order(sql: Sql) -> None:
     walk = Walk(sql)
-    depth = rounds(3, 5)
+    depth = rounds(3, 4)
     with sql.transaction():
         assert sum(orders(walk, depth)) == len(STEPS) ** depth
         check_ledger(sql)

@@ -304,7 +304,7 @@ def test_whatever_it_calls_a_role_changes_no_policy_usage_audit_lane_or_clock(
         member.do(trick)
     dice = random.Random(f"{role}{tricks}")
     functions = [one for one in stocked.rows(FUNCTIONS) if one["name"] in GRANTED.get(role, set())]
-    answered = {one["name"] for one in functions for _ in range(rounds(50, 300)) if call(member, one, dice)}
+    answered = {one["name"] for one in functions for _ in range(rounds(50, 150)) if call(member, one, dice)}
     assert answered == {one["name"] for one in functions}
     after = kept(stocked)
     # The first enqueue makes a queue; it has no policy.
@@ -327,7 +327,7 @@ def test_the_audit_is_only_ever_added_to_also_by_the_admin(stocked: Sql, another
     assert len(known) >= 3
     dice = random.Random(7)
     functions = [one for one in stocked.rows(FUNCTIONS) if one["name"] in CHANGES_POLICIES.union(*GRANTED.values())]
-    answered = {one["name"] for one in functions for _ in range(rounds(50, 300)) if call(admin, one, dice)}
+    answered = {one["name"] for one in functions for _ in range(rounds(50, 150)) if call(admin, one, dice)}
     # There may be nothing to forgive by then.
     assert answered >= CHANGES_POLICIES - {"reset_usage"}
     assert known < {row["r"] for row in stocked.rows("select t::text as r from sluicegate.policy_audit t")}

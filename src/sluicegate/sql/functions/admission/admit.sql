@@ -89,7 +89,11 @@ begin
         raise exception using errcode = 'SG00A', message = 'no lane had room';
     exception
         when sqlstate 'SG00A' then
-            state := coalesce(state, case when v_held then 'busy' end);
+            if state is null and v_held then
+                state := 'busy';
+                -- The session's next call begins with this queue: see claim.
+                perform set_config('sluicegate.owed', p_queue_id::text, false);
+            end if;
         when query_canceled or serialization_failure or deadlock_detected then
             raise;
         when others then

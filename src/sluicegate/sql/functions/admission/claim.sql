@@ -19,6 +19,7 @@ declare
     v_late integer[] := '{}';
     v_ord integer;
     v_stopped boolean := false;
+    v_owed text;
     v_freed bigint[] := '{}';
     v_code text;
     v_message text;
@@ -46,17 +47,16 @@ begin
         v_finished := sluicegate.finish(v_finishes);
         v_freed := array(select (f ->> 'job_id')::bigint from json_array_elements(v_finished) f where f ->> 'status' = 'ok');
     end if;
-    -- A request that needs all lanes of its queue gets them only before another has taken any: each comes first at times. One that
-    -- repeats another of the call comes after it.
+    -- In their order, but for a queue that needed all its lanes in this session's last call and came behind one that held some: it
+    -- comes first now, or it would be busy for ever.
+    v_owed := (select q.name from sluicegate.queue q
+        where q.id = substring(current_setting('sluicegate.owed', true) from '^[0-9]{1,18}$')::bigint);
+    if v_owed is not null then
+        perform set_config('sluicegate.owed', '', false);
+    end if;
     for v_request, v_ord in
-        select x.r, x.ord
-        from (
-            select e.r, e.ord, min(e.dice) over (partition by coalesce(e.r ->> 'request_id', e.ord::text)) as turn
-            from (
-                select q.r, q.ord, random() as dice from jsonb_array_elements(p_requests) with ordinality as q(r, ord) offset 0
-            ) e
-        ) x
-        order by x.turn, x.ord
+        select x.r, x.ord from jsonb_array_elements(p_requests) with ordinality as x(r, ord)
+        order by (x.r -> 'queues' ? v_owed) is not true, x.ord
     loop
         begin
             if v_stopped then
