@@ -162,7 +162,7 @@ def _end(walk: Walk) -> None:
 def test_a_random_walk_of_twenty_dying_connections_passes_no_limit_and_charges_what_it_opens(
     walk: Walk, server: Server
 ) -> None:
-    _walk(walk, server, rounds(20, 80))
+    _walk(walk, server, rounds(20, 30))
 
 
 @pytest.mark.soak

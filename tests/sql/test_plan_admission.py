@@ -14,8 +14,8 @@ from tests.support.counts import rounds
 
 pytestmark = [pytest.mark.both_versions, pytest.mark.slow, pytest.mark.xdist_group("plan_admission")]
 
-MOST = rounds(100_000, 1_000_000)
-PINNED = rounds(20_000, 200_000)
+MOST = rounds(100_000, 300_000)
+PINNED = rounds(20_000, 60_000)
 POLLERS = rounds(10, 50)
 AMPLE = [window(1_000_000), window(1_000_000, "hour")]
 CLAIM = "select sluicegate.claim(%s::jsonb)"
@@ -114,7 +114,7 @@ def test_a_claim_beside_a_closed_queue_with_any_backlog_reads_no_more(quiet: Sql
 def test_claims_under_an_old_snapshot_read_no_more_than_at_first(
     quiet: Sql, another: Callable[[], Sql], batch: int
 ) -> None:
-    claims_made = PINNED if batch > 1 else rounds(3_000, 20_000)
+    claims_made = PINNED if batch > 1 else rounds(3_000, 6_000)
     for function in ("ready", "ready_from", "candidates"):
         quiet.replace(function, ("interval '1 second'", "interval '1 hour'"))
     load(quiet, "pinned", claims_made + 1_000)
