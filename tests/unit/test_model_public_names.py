@@ -38,6 +38,7 @@ def test_the_public_names_are_exactly_those_promised() -> None:
         "Explanation",
         "Finish",
         "FinishItem",
+        "Forgiven",
         "FullJob",
         "Gate",
         "GoneJob",
