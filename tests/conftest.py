@@ -42,14 +42,12 @@ Connect = Callable[..., Awaitable[Connection]]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that start, stop and kill processes depend on the machine's mood: in a full run they have two more tries.
 
-    So have those that read a server's log of waits. The summary counts each as ``rerun``. What races or judges a limit
-    by the database alone has one try.
+    The summary counts each as ``rerun``. What races or judges a limit by the database alone has one try.
     """
     if not full():
         return
     for item in items:
-        moody = {"acceptance", "integration", "faults"} & set(item.path.relative_to(Path(__file__).parent).parts)
-        if moody or item.path.name == "test_admission_closed.py":
+        if {"acceptance", "integration", "faults"} & set(item.path.relative_to(Path(__file__).parent).parts):
             item.add_marker(pytest.mark.flaky(reruns=2))
 
 

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+WORKERS = str(min((os.cpu_count() or 1) + 1, 8))
+
 
 def command_line(arguments: list[str]) -> tuple[list[str], bool]:
     """The arguments for pytest, and whether this is a full run."""
@@ -16,7 +18,8 @@ def command_line(arguments: list[str]) -> tuple[list[str], bool]:
     rest = [argument for argument in arguments if argument != "--all"]
     parallel_already = any(argument.startswith(("-n", "--numprocesses", "--pdb", "--dist")) for argument in rest)
     if not parallel_already:
-        rest = ["-n", "2", "--dist", "loadgroup", *rest]
+        # One more than there are cores, for many tests wait: for a lease to end, or a lock.
+        rest = ["-n", WORKERS, "--dist", "loadgroup", *rest]
     return rest, everything
 
 

@@ -13,9 +13,13 @@ from typing import Any
 import pytest
 
 from sluicegate.embedded import stop
+from tests.support.counts import full
+from tests.support.programs import Programs
 
 PROGRAM = Path(sys.executable).with_name("sluicegate")
 LONGEST = 120
+# What these start, or are, has to be the installed program.
+_STARTED = {"demo", "exec", "up"}
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,9 @@ class Answer:
 class Cli:
     """The command line with an environment of its own."""
 
-    def __init__(self, place: Path, dsn: str | None) -> None:
+    def __init__(self, place: Path, dsn: str | None, programs: Programs | None = None) -> None:
         self.place = place
+        self._programs = programs
         unwanted = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "PYTHONPATH")
         self.environment = {
             name: value
@@ -64,16 +69,22 @@ class Cli:
         status: int | None = 0,
     ) -> Answer:
         """Run a command to its end, and check its exit status unless ``status`` is None."""
-        done = subprocess.run(
-            [PROGRAM, *arguments],
-            input=stdin.encode() if isinstance(stdin, str) else stdin,
-            env=self.environment | dict(env or {}),
-            cwd=self.place,
-            capture_output=True,
-            timeout=LONGEST,
-            check=False,
-        )
-        answer = Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        environment = self.environment | dict(env or {})
+        if self._programs is None or _STARTED.intersection(arguments):
+            done = subprocess.run(
+                [PROGRAM, *arguments],
+                input=given,
+                env=environment,
+                cwd=self.place,
+                capture_output=True,
+                timeout=LONGEST,
+                check=False,
+            )
+            ended = done.returncode, done.stdout, done.stderr
+        else:
+            ended = self._programs.run(arguments, given, environment, self.place, LONGEST)
+        answer = Answer(ended[0], ended[1].decode(), ended[2].decode())
         assert "Traceback" not in answer.err, answer.err
         assert status is None or answer.status == status, answer
         return answer
@@ -114,10 +125,18 @@ class Cli:
             process.communicate()
 
 
+@pytest.fixture(scope="session")
+def _programs() -> Iterator[Programs | None]:
+    programs = None if full() else Programs()
+    yield programs
+    if programs is not None:
+        programs.close()
+
+
 @pytest.fixture
-def cli(dsn: str, tmp_path: Path) -> Iterator[Cli]:
+def cli(dsn: str, tmp_path: Path, _programs: Programs | None) -> Iterator[Cli]:
     """The command line on a fresh, migrated database."""
-    cli = Cli(tmp_path, dsn)
+    cli = Cli(tmp_path, dsn, _programs)
     yield cli
     cli.close()
 

@@ -255,7 +255,9 @@ def test_the_command_that_explain_names_admits_the_job(cli: Cli) -> None:
     _, second = enqueued(cli, 2)
     cli("queue", "budget", "set", "reviews", "--per-day", "1", "--max-in-flight", "1")
     cli("claim", "reviews")
-    command = cli("explain", str(second), "--json").json["command"].split()
+    explained = cli("explain", str(second), "--json").json
+    assert f"  held by   job {explained['holders'][0]['job_id']}, " in cli("explain", str(second)).out
+    command = explained["command"].split()
     assert command[0] == "sluicegate"
     cli(*command[1:])
     assert cli("claim", "--job", str(second), "--json").json["job"]["id"] == second

@@ -87,12 +87,27 @@ def test_a_full_cap_gives_a_hint_and_never_a_promise(sql: Sql) -> None:
     govern(sql, max_in_flight=1)
     # One place is free: the first may start, when the second may depends on it.
     assert expected(explain(sql, first)) == (NOON, True)
+    assert explain(sql, first)["holders"] == []
     assert expected(explain(sql, second))[1] is False
     ask(sql)
     at, exact = expected(explain(sql, second))
     lease: datetime = sql.one("select lease_expires_at from sluicegate.job where id = %s", first)
     assert (at, exact) == (lease + timedelta(seconds=30), False)
+    (holder,) = explain(sql, second)["holders"]
+    assert (holder["job_id"], holder["worker"]) == (first, None)
+    assert datetime.fromisoformat(holder["claimed_at"]) == NOON
+    assert datetime.fromisoformat(holder["lease_expires_at"]) == lease
     assert [(job, exact) for job, _, exact in upcoming(sql)] == [(second, False), (third, False)]
+
+
+def test_ten_of_many_holders_are_named_those_whose_lease_ends_first(sql: Sql) -> None:
+    (*held, waiting) = jobs(sql, 13)
+    for seconds in (3, 2, 1):
+        sql.claim("q", n=4, lease_seconds=100 * seconds)
+    govern(sql, max_in_flight=12)
+    assert [holder["job_id"] for holder in explain(sql, waiting)["holders"]] == held[8:12] + held[4:8] + held[:2]
+    govern(sql, "q", window(0), max_in_flight=20)
+    assert explain(sql, waiting)["holders"] == [], "the cap is not what is in the way"
 
 
 def test_a_pause_is_waited_for_and_the_windows_after_it_are_fresh(sql: Sql) -> None:

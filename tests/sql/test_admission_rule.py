@@ -358,8 +358,8 @@ BROKEN: dict[str, tuple[str, str, str]] = {
     "the verdict closes a window one too late": ("gate_windows", "u.used >= l.max_claims", "u.used > l.max_claims"),
     "the verdict closes a cap one too late": (
         "gate_in_flight",
-        ">= p_policy.max_in_flight),",
-        "> p_policy.max_in_flight),",
+        ">= v_policy.max_in_flight),",
+        "> v_policy.max_in_flight),",
     ),
     "a lane admits one too many to a window": ("lane_room", "l.forgiven - l.used", "l.forgiven - l.used + 1"),
     "a lane admits one too many at once": ("admit_fast", "cap - v_flight.claimed", "cap - v_flight.claimed + 1"),
@@ -381,8 +381,8 @@ BROKEN: dict[str, tuple[str, str, str]] = {
     ),
     "a pause is read only while it has an end": (
         "gate_pause",
-        "coalesce(p_policy.paused_until > p_now, true)",
-        "p_policy.paused_until > p_now",
+        "coalesce(p.paused_until > p_now, true)",
+        "p.paused_until > p_now",
     ),
 }
 TRIED = list(BROKEN) if full() else list(BROKEN)[:3]

@@ -235,3 +235,20 @@ def test_nobody_waits_for_a_hint_that_an_open_transaction_moves(sql: Sql, anothe
         assert taken(sql) == [jobs[1]]
         sql.do("select sluicegate.ready_looked(id, 'mid') from sluicegate.queue")
         assert taken(sql, n=3) == [second, jobs[0], jobs[2]]
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_a_job_enqueued_under_an_old_snapshot_never_fails_for_a_hint_that_moved_meanwhile(
+    sql: Sql, another: OpenSql, level: str
+) -> None:
+    jobs = sql.enqueue_many([{"queue": "q"}] * 3)
+    plant(sql, jobs[1])
+    producer = another()
+    producer.do(f"begin isolation level {level}")
+    assert producer.one("select count(*) from sluicegate.ready_cursor") == 1
+    plant(sql, jobs[2])
+    first, second = producer.enqueue_many([{"queue": "q", "priority": -5}] * 2)
+    producer.commit()
+    assert taken(sql) == [jobs[2]], "the hint lives on, for a second at most"
+    sql.do("update sluicegate.ready_cursor set looked_at = '-infinity'")
+    assert taken(sql, n=3) == [first, second, jobs[0]]

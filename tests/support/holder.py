@@ -27,7 +27,7 @@ SETTINGS = {
     "log_lock_waits": "on",
     "timezone": "'UTC'",
 }
-FAST = {"fsync": "off", "full_page_writes": "off"}
+FAST = {"fsync": "off", "full_page_writes": "off", "wal_init_zero": "off"}
 PR_SET_PDEATHSIG = 1
 
 

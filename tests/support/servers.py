@@ -21,6 +21,7 @@ from tests.support.logs import server_log
 
 ROOT = Path(__file__).resolve().parents[2]
 _VARIABLE = "SLUICEGATE_TEST_RUN_DIR"
+_ROOM = 8 << 30
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class TestRun:
     @classmethod
     def create(cls) -> "TestRun":
         """Make the directory, keep it alive, and let child processes find it through the environment."""
-        place = Path(tempfile.mkdtemp(prefix="sluicegate-test-", dir="/tmp"))
+        place = Path(tempfile.mkdtemp(prefix="sluicegate-test-", dir=_roomy_memory() or "/tmp"))
         place.chmod(0o755)
         os.mkfifo(place / "alive")
         run = cls(place)
@@ -114,7 +115,7 @@ class TestRun:
             yield
 
     def stop(self) -> None:
-        """End every server and wait for it. The directory stays, with the logs."""
+        """End every server and wait for it. The directory stays, with the logs and without the data."""
         if self._alive is not None:
             self._alive.close()
             self._alive = None
@@ -122,6 +123,8 @@ class TestRun:
         for pid_file in self.place.glob("*/holder.pid"):
             while is_running(int(pid_file.read_text())) and time.monotonic() < deadline:
                 time.sleep(0.01)
+        for data in self.place.glob("*/data"):
+            shutil.rmtree(data, ignore_errors=True)
 
     def scratch(self) -> Path:
         """A new directory with a short path that every account may enter, unlike pytest's own."""
@@ -131,6 +134,20 @@ class TestRun:
 
     def remove(self) -> None:
         shutil.rmtree(self.place, ignore_errors=True)
+
+
+def _roomy_memory() -> str | None:
+    """Where files live in memory, if there is room for a whole run: thousands of databases are made and dropped."""
+    place = "/dev/shm"
+    with contextlib.suppress(OSError):
+        found = os.statvfs(place)
+        memory = next(
+            line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable:")
+        )
+        usable = not found.f_flag & os.ST_NOEXEC and os.access(place, os.W_OK)
+        if usable and min(found.f_bavail * found.f_frsize, int(memory.split()[1]) << 10) >= _ROOM:
+            return place
+    return None
 
 
 def is_running(pid: int) -> bool:

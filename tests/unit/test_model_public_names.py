@@ -43,6 +43,7 @@ def test_the_public_names_are_exactly_those_promised() -> None:
         "Gate",
         "GoneJob",
         "Heartbeat",
+        "Holder",
         "Job",
         "JobAdmission",
         "JobDetail",

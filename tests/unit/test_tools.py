@@ -3,21 +3,23 @@
 import pytest
 
 from tools import check
-from tools.test import command_line
+from tools.test import WORKERS, command_line
 
 
 @pytest.mark.parametrize(
     ("given", "passed_on", "everything"),
     [
-        ([], ["-n", "2", "--dist", "loadgroup"], False),
-        (["--all"], ["-n", "2", "--dist", "loadgroup"], True),
-        (["tests/unit", "-k", "layout"], ["-n", "2", "--dist", "loadgroup", "tests/unit", "-k", "layout"], False),
+        ([], ["-n", WORKERS, "--dist", "loadgroup"], False),
+        (["--all"], ["-n", WORKERS, "--dist", "loadgroup"], True),
+        (["tests/unit", "-k", "layout"], ["-n", WORKERS, "--dist", "loadgroup", "tests/unit", "-k", "layout"], False),
         (["-n0", "-x"], ["-n0", "-x"], False),
         (["-n", "4", "--all"], ["-n", "4"], True),
         (["--pdb"], ["--pdb"], False),
     ],
 )
-def test_two_processes_unless_told_otherwise(given: list[str], passed_on: list[str], everything: bool) -> None:
+def test_as_many_processes_as_there_is_work_for_unless_told_otherwise(
+    given: list[str], passed_on: list[str], everything: bool
+) -> None:
     assert command_line(given) == (passed_on, everything)
 
 

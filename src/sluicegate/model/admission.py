@@ -265,13 +265,25 @@ class Rehearsal(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Holder(Record):
+    """A claimed job of a queue whose in-flight limit is full: whose end frees a place."""
+
+    job_id: int
+    kind: str
+    worker: str | None
+    claimed_at: datetime
+    lease_expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation(Record):
     """Why a job does not run, and when it will.
 
     ``waits_for`` is ``admission``, ``run_at``, ``running``, ``end`` (its lease ran out and nobody may take it over: the
     next claim while its queue is open, or reap, ends it) or ``ended``. ``position`` counts the jobs before it in its queue and
     class; ``expected_at`` is when it runs if nothing changes, None if that is not known, and a hint only unless
-    ``expected_exact``. ``command`` would admit it now, also past those before it; None if nothing is in its way.
+    ``expected_exact``. ``command`` would admit it now, also past those before it; None if nothing is in its way. ``holders``
+    are up to ten jobs that fill the in-flight limit, the one whose lease ends first in front; empty if that is not full.
     """
 
     job: JobRow
@@ -286,6 +298,7 @@ class Explanation(Record):
     charged: int
     charged_for_retries: int
     command: str | None
+    holders: tuple[Holder, ...]
     server_time: datetime
 
 

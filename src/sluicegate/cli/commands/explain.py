@@ -29,6 +29,11 @@ def _lines(found: Explanation) -> list[str]:
     lines = [f"job {job.id} of {job.queue} is {state(job)}: {_short(found).removesuffix('.')}."]
     if found.waits_for == "admission":
         lines += [f"  closed    {gate(one)}, {opens(one.until, exact=one.exact)}" for one in verdict.all]
+        lines += [
+            f"  held by   job {one.job_id}{f' ({one.kind})' if one.kind else ''}, {one.worker or 'somebody'}, "
+            f"since {local(one.claimed_at)}, until {local(one.lease_expires_at)} unless renewed"
+            for one in found.holders
+        ]
         if found.position is not None:
             lines.append(f"  before it {found.position:,}{'' if found.position_exact else ' or more'} of its class")
     if found.expected_at is not None:

@@ -1,5 +1,6 @@
 -- Why a job does not run and when it will: its state, its queue's verdict with every closed gate, its position among those that wait,
--- when it is expected to start if nothing changes, what was charged for its retries, and the command that would admit it now.
+-- when it is expected to start if nothing changes, what was charged for its retries, the command that would admit it now, and, while the
+-- in-flight limit is full, up to ten who hold its places.
 -- Takes no lock. Raises SG001, SG002.
 -- grants: worker, reader
 create or replace function sluicegate.explain(p_job_id bigint, p_scope text default 'endpoint:default') returns jsonb
@@ -53,6 +54,10 @@ begin
         'verdict', v_verdict - 'gates', 'gates', v_verdict -> 'gates', 'governed', v_queue.governed,
         'position', v_ahead, 'position_exact', v_counted, 'expected_at', v_expected, 'expected_exact', v_exact,
         'charged', v_job.attempts_total, 'charged_for_retries', greatest(v_job.attempts_total - 1, 0),
+        'holders', case
+            when v_verdict -> 'all' @> '[{"gate": "in_flight"}]' then sluicegate.holders(v_job.queue_id, 10)
+            else '[]'::jsonb
+        end,
         'command', v_command, 'server_time', v_now);
 end
 $$;

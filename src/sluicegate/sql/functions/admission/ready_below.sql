@@ -1,5 +1,6 @@
 -- Takes the hints away above which a job has just become pending, so that it is found at once. Never waits: it takes
--- the writer's lock of ready_looked, or else leaves a hint that lives for under a second.
+-- the writer's lock of ready_looked, or else leaves a hint that lives for under a second. So it does under an older
+-- snapshot than READ COMMITTED gives, where the hint cannot be changed without a serialization failure.
 -- grants: none
 create or replace function sluicegate.ready_below(p_job_ids bigint[]) returns void
 language plpgsql
@@ -10,6 +11,9 @@ as $$
 declare
     v_hint record;
 begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        return;
+    end if;
     for v_hint in
         select distinct c.queue_id, c.class
         from unnest(p_job_ids) i

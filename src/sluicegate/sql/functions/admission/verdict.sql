@@ -18,11 +18,11 @@ begin
         return '{"state": "admitted", "reason": null, "next_eligible_at": null, "exact": true, "all": [], "gates": []}'::jsonb;
     end if;
     with gate as (
-        select g.* from sluicegate.policy p cross join lateral sluicegate.gate_pause(p, v_now) g where p.queue_id = p_queue_id
+        select g.* from sluicegate.gate_pause(p_queue_id, v_now) g
         union all
         select g.* from sluicegate.gate_windows(p_queue_id, v_now) g
         union all
-        select g.* from sluicegate.policy p cross join lateral sluicegate.gate_in_flight(p, v_now) g where p.queue_id = p_queue_id
+        select g.* from sluicegate.gate_in_flight(p_queue_id, v_now) g
     ), shown as (
         select g.*, array_position('{paused,window_exhausted,headroom_low,in_flight_full}'::text[], g.reason) as rank,
             jsonb_build_object('gate', g.gate, 'period', g.period, 'limit', g.capacity, 'used', g.used, 'until', g.until,
