@@ -80,7 +80,7 @@ async def test_workers_that_are_killed_never_hold_more_than_the_cap_together(
     tmp_path: Path,
     lanes: int,
 ) -> None:
-    jobs, kills = rounds(150, 800), rounds(5, 30)
+    jobs, kills = rounds(150, 1500), rounds(5, 50)
     records, private = tmp_path / "records", tmp_path / "private"
     for folder in (records, private):
         folder.mkdir()
@@ -103,7 +103,7 @@ async def test_workers_that_are_killed_never_hold_more_than_the_cap_together(
 async def test_cancelling_and_deleting_what_runs_frees_its_place_once(
     client: Client, db: Connection, start_worker: StartWorker, marked: Marked, recorder: FlightRecorder, tmp_path: Path
 ) -> None:
-    jobs, blows = rounds(150, 800), rounds(20, 100)
+    jobs, blows = rounds(150, 1500), rounds(20, 200)
     records, private = tmp_path / "records", tmp_path / "private"
     for folder in (records, private):
         folder.mkdir()

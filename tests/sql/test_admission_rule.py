@@ -349,7 +349,7 @@ def play(sql: Sql, examples: int, steps: int, *, fixed: bool) -> Counter[str]:
 
 @pytest.mark.slow
 def test_a_queue_is_admitted_exactly_when_a_claim_takes_its_head_job(sql: Sql) -> None:
-    seen = play(sql, rounds(15, 20), rounds(25, 25), fixed=not full())
+    seen = play(sql, rounds(15, 30), rounds(25, 30), fixed=not full())
     assert seen.keys() >= {"admitted", "empty", "paused", "window_exhausted", "in_flight_full"}
 
 

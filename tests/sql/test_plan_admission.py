@@ -14,8 +14,8 @@ from tests.support.counts import rounds
 
 pytestmark = [pytest.mark.both_versions, pytest.mark.slow, pytest.mark.xdist_group("plan_admission")]
 
-MOST = rounds(100_000, 300_000)
-PINNED = rounds(20_000, 60_000)
+MOST = rounds(100_000, 1_000_000)
+PINNED = rounds(20_000, 200_000)
 POLLERS = rounds(10, 50)
 AMPLE = [window(1_000_000), window(1_000_000, "hour")]
 CLAIM = "select sluicegate.claim(%s::jsonb)"
