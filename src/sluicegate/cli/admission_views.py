@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sluicegate.cli.output import count, local
-from sluicegate.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from sluicegate import SyncClient
     from sluicegate.model import (
         ClosedGate,
         Deferral,
@@ -52,8 +50,8 @@ def _zeros(gates: Sequence[ClosedGate]) -> list[str]:
 def opens(at: datetime | None, *, exact: bool) -> str:
     """When something opens, as the end of a sentence."""
     if at is None:
-        return "until it is opened"
-    return f"until {local(at)}" + ("" if exact else " or earlier")
+        return "for how long is not known"
+    return f"until {local(at)}" + ("" if exact else " or so")
 
 
 def deferred(entry: Deferral) -> str:
@@ -158,27 +156,6 @@ def forgiven(found: QueueAdmission) -> list[str]:
         f"  forgiven: {one.amount:,} of this {one.period} ({one.tz}), which began {local(one.starts)}"
         for one in found.forgiven
     ]
-
-
-def counted(client: SyncClient, answer: QueueAdmission) -> dict[str, Any]:
-    """The answer to a change with what waits in the queue now, as ``show`` has it."""
-    now = client.admission_status(answer.queue)
-    (queue,) = now.queues
-    return {
-        **answer.to_dict(),
-        "pending": queue.pending,
-        "pending_exact": queue.pending_exact,
-        "server_time": now.to_dict()["server_time"],
-    }
-
-
-def known(client: SyncClient, queue: str) -> QueueAdmission | None:
-    """What a queue is governed by now, None if there is no such queue yet."""
-    try:
-        (found,) = client.admission_status(queue).queues
-    except NotFound:
-        return None
-    return found
 
 
 def new_queue(queue: str, *, is_new: bool) -> list[str]:

@@ -196,7 +196,8 @@ class ShadowLimit(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget(QueueAdmission):
-    """All about the budget of a queue. ``refused`` counts refusals by reason since the earliest current window began.
+    """All about the budget of a queue. ``charged_for_retries`` and ``refused``, refusals by reason, are since ``counted_since``: when the earliest
+    current window began, or midnight UTC without one.
 
     ``shadow`` has an entry for each limit that only counts, ``windows`` the last 30 windows of each limit.
     """
@@ -206,6 +207,7 @@ class Budget(QueueAdmission):
     oldest_pending_at: datetime | None
     next_boundary_at: datetime | None
     charged_for_retries: int
+    counted_since: datetime
     refused: Any
     shadow: tuple[ShadowLimit, ...]
     windows: tuple[UsedWindow, ...]

@@ -90,5 +90,8 @@ def _status(answer: ClaimAnswer, output: Output) -> int:
         output.note("There is nothing to claim.")
         return 0
     if not answer.deferred:
-        output.note("Others are taking these jobs at this moment. Try again after a short wait.")
+        output.note(
+            "Others are taking these jobs at this moment. Try again after a short wait; "
+            "if it lasts, `sluicegate admission` says whether a first policy is not open yet."
+        )
     return 1

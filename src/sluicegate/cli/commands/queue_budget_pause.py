@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from sluicegate.cli.admission_views import change, counted, known, new_queue
+from sluicegate.cli.admission_views import change, new_queue
 from sluicegate.cli.arguments import Common, moment
+from sluicegate.cli.budget_calls import counted, known
 from sluicegate.cli.budgets import QueueName, Reason, Whose
 from sluicegate.cli.connection import connected
 from sluicegate.cli.output import Output

@@ -6,8 +6,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from sluicegate.cli.admission_views import change, counted, forgiven
+from sluicegate.cli.admission_views import change, forgiven
 from sluicegate.cli.arguments import Common
+from sluicegate.cli.budget_calls import counted
 from sluicegate.cli.budgets import QueueName, Reason, Whose
 from sluicegate.cli.connection import connected
 from sluicegate.cli.output import Output

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from sluicegate.cli.admission_views import change, counted
+from sluicegate.cli.admission_views import change
 from sluicegate.cli.arguments import Common
+from sluicegate.cli.budget_calls import counted
 from sluicegate.cli.budgets import QueueName, Reason, Whose
 from sluicegate.cli.connection import connected
 from sluicegate.cli.output import Output

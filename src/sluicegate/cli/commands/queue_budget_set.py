@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sluicegate.cli.admission_views import change, counted, known, new_queue
+from sluicegate.cli.admission_views import change, new_queue
 from sluicegate.cli.arguments import Common
+from sluicegate.cli.budget_calls import counted, known
 from sluicegate.cli.budgets import Limits, QueueName, Reason, Revision, Whose
 from sluicegate.cli.connection import connected
 from sluicegate.cli.output import Output

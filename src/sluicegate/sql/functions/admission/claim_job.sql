@@ -78,7 +78,7 @@ begin
             return jsonb_build_object('job_id', p_job_id, 'state', v_job.state, 'deferred', v_deferral)
                 || case
                     when v_deferral is null then jsonb_build_object('status', 'busy', 'message', format(
-                        'Job %s could not be decided just now: others hold its queue. Ask again in a moment.', p_job_id))
+                        'Job %s could not be decided just now: others hold its queue, or its first policy is not open yet. Ask again in a moment.', p_job_id))
                     else jsonb_build_object('status', 'deferred', 'message', format(
                         'Job %s is deferred: %s.', p_job_id, replace(v_deferral ->> 'reason', '_', ' ')))
                 end;

@@ -40,7 +40,9 @@ begin
         select p.ahead, p.fresh, p.exact into v_ahead, v_fresh, v_counted from sluicegate.job_position(v_job, v_now) p;
         select e.at, e.exact and v_counted into v_expected, v_exact
         from sluicegate.expected_at(v_job.queue_id, v_verdict, v_ahead, v_fresh, v_job.state = 'claimed', v_now) e;
-        v_command := sluicegate.admitting_command(v_queue.name, p_scope, v_verdict, v_ahead, v_fresh, v_job.state = 'claimed');
+        -- No number can be named when those before it could not be counted.
+        v_command := case when v_counted then
+            sluicegate.admitting_command(v_queue.name, p_scope, v_verdict, v_ahead, v_fresh, v_job.state = 'claimed') end;
     elsif v_waits = 'run_at' then
         -- Who else will wait by then is not known.
         select e.at, e.exact and not v_queue.governed into v_expected, v_exact

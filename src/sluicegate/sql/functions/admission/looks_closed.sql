@@ -1,5 +1,5 @@
 -- A cheap, unlocked look before any job is touched: the verdict when no lane seems to have room, so that polls of a closed queue write
--- nothing, else null. It may look closed or open wrongly; only verdict decides.
+-- nothing but their count, else null. It may look closed or open wrongly; only verdict decides.
 -- grants: none
 create or replace function sluicegate.looks_closed(p_queue_id bigint, p_now timestamptz) returns jsonb
 language plpgsql stable

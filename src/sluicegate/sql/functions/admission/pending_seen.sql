@@ -1,4 +1,4 @@
--- pending_count for polls of a closed queue: a session that has counted beyond 1,000 within the last second, and still finds a pending
+-- pending_count for polls of a closed queue: a session that has counted beyond 1,000 within the last two seconds, and still finds a pending
 -- job, says so again without counting. Anything less is counted. Takes no lock.
 -- grants: none
 create or replace function sluicegate.pending_seen(p_queue_id bigint, p_now timestamptz, out pending bigint, out exact boolean)

@@ -1,5 +1,5 @@
 -- Cancels a job: at once when nobody holds it, else its holder learns at the next heartbeat and ends it. Cancelling
--- twice is fine. Waits for the job's row. Raises SG001, SG002.
+-- twice is fine. Waits for the job's row, for at most 10 s. Raises SG001, SG002.
 -- grants: worker
 create or replace function sluicegate.cancel(p_job_id bigint, p_reason text default null, p_scope text default 'endpoint:default')
 returns jsonb
@@ -7,6 +7,7 @@ language plpgsql security definer
 set search_path = sluicegate, pg_temp
 set jit = off
 set enable_seqscan = off
+set lock_timeout = '10s'
 as $$
 declare
     v_scope_id bigint := sluicegate.scope_id(p_scope);

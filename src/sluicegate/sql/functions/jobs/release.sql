@@ -1,5 +1,5 @@
 -- Gives a job back: pending, or scheduled for p_not_before, at the attempt cap too. The attempt stays spent unless p_started is
--- false and the claim raised the counter. Idempotent by its lease token; waits for the job's row. Raises SG001, SG002.
+-- false and the claim raised the counter. Idempotent by its lease token; waits for the job's row, for at most 10 s. Raises SG001, SG002.
 -- grants: worker
 create or replace function sluicegate.release(
     p_job_id bigint, p_lease_token text, p_reason text default null, p_not_before timestamptz default null,
@@ -7,6 +7,7 @@ create or replace function sluicegate.release(
 ) returns jsonb
 language plpgsql security definer
 set search_path = sluicegate, pg_temp
+set lock_timeout = '10s'
 as $$
 begin
     return (sluicegate.finish_jobs(jsonb_build_array(jsonb_build_object(

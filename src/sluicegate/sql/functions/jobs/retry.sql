@@ -1,11 +1,12 @@
 -- Makes a failed, cancelled or waiting job pending now, with its attempt counter at 0 (its attempts stay on record and the
--- next claim is a new one). Waits for the job's row. A conflict names the live job that has its dedup key. Raises SG002.
+-- next claim is a new one). Waits for the job's row, for at most 10 s. A conflict names the live job that has its dedup key. Raises SG002.
 -- grants: worker
 create or replace function sluicegate.retry(p_job_id bigint, p_scope text default 'endpoint:default') returns jsonb
 language plpgsql security definer
 set search_path = sluicegate, pg_temp
 set jit = off
 set enable_seqscan = off
+set lock_timeout = '10s'
 as $$
 declare
     v_scope_id bigint := sluicegate.scope_id(p_scope);

@@ -12,11 +12,7 @@ declare
     v_queue_id bigint;
 begin
     perform sluicegate.begin_claim();
-    select q.id into v_queue_id from sluicegate.queue q where q.scope_id = sluicegate.scope_id(p_scope) and q.name = p_queue;
-    if not found then
-        perform sluicegate.refuse('SG002', 'queue', format('There is no queue %L in this scope.', left(p_queue, 140)),
-            'The first enqueue or policy creates a queue.');
-    end if;
+    v_queue_id := sluicegate.known_queue(sluicegate.scope_id(p_scope), p_queue);
     if exists (select from sluicegate.policy p where p.queue_id = v_queue_id and p.opening) then
         perform sluicegate.open_lanes(v_queue_id);
     end if;

@@ -24,6 +24,13 @@ begin
     if not p_patch ?| '{limits,max_claims_per_window,window}' then
         v_limits := v_kept -> 'limits';
     end if;
-    return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields(v_kept || p_patch, v_limits), 'set', p_reason, p_revision, p_actor);
+    -- What belongs to a pause goes with it, whether this ends it or it is over.
+    if p_patch -> 'paused' = 'false'
+        or (not p_patch ? 'paused' and (v_kept ->> 'paused_until')::timestamptz <= sluicegate.clock())
+    then
+        v_kept := v_kept || '{"paused": false, "paused_reason": null, "paused_until": null}';
+    end if;
+    return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields((v_kept - 'limits') || p_patch, v_limits), 'set', p_reason,
+        p_revision, p_actor);
 end
 $$;

@@ -7,6 +7,7 @@ set search_path = sluicegate, pg_temp
 as $$
 declare
     v_single boolean := p_policy ? 'max_claims_per_window' or p_policy ? 'window';
+    v_paused boolean;
     v_field text;
     v_until timestamptz;
 begin
@@ -23,6 +24,10 @@ begin
         perform sluicegate.refuse('SG001', 'limits', 'A policy gives either limits, or one max_claims_per_window with its window.',
             'Use limits.');
     end if;
+    if p_policy ? 'mode' and not v_single then
+        perform sluicegate.refuse('SG001', 'mode', 'mode belongs to a limit, not to the policy.',
+            'Put it into each of limits, or use in_flight_mode for max_in_flight.');
+    end if;
     perform sluicegate.whole_number(p_policy -> 'max_in_flight', 'max_in_flight', 0, 10000, null);
     perform sluicegate.whole_number(p_policy -> 'lanes', 'lanes', 1, 64, null);
     if coalesce(p_policy ->> 'in_flight_mode', 'enforce') not in ('enforce', 'shadow') then
@@ -31,22 +36,30 @@ begin
     if jsonb_typeof(p_policy -> 'paused') not in ('boolean', 'null') then
         perform sluicegate.refuse('SG001', 'paused', 'paused is true or false.', 'Send a boolean.');
     end if;
-    if octet_length(p_policy ->> 'paused_reason') > 1024 then
-        perform sluicegate.refuse('SG001', 'paused_reason', 'The reason is over 1,024 bytes long.', 'Shorten it.');
+    v_paused := coalesce((p_policy ->> 'paused')::boolean, false);
+    if jsonb_typeof(p_policy -> 'paused_reason') not in ('string', 'null') or octet_length(p_policy ->> 'paused_reason') > 1024 then
+        perform sluicegate.refuse('SG001', 'paused_reason', 'The reason of a pause is text of at most 1,024 bytes.', 'Shorten it.');
     end if;
     v_until := sluicegate.moment(p_policy -> 'paused_until');
     if v_until is null and p_policy ->> 'paused_until' is not null then
         perform sluicegate.refuse('SG001', 'paused_until', 'paused_until is not a usable time.', 'Send an ISO 8601 time with its zone.');
     end if;
-    if p_limits = '[]' and coalesce(p_policy -> 'max_in_flight', 'null') = 'null'
-        and not coalesce((p_policy ->> 'paused')::boolean, false)
-    then
+    if v_until <= sluicegate.clock() then
+        perform sluicegate.refuse('SG001', 'paused_until', 'The end of a pause lies in the future.',
+            'Leave it out to pause until resumed.');
+    end if;
+    v_field := case when p_policy ->> 'paused_until' is not null then 'paused_until'
+        when p_policy ->> 'paused_reason' is not null then 'paused_reason' end;
+    if v_field is not null and not v_paused then
+        perform sluicegate.refuse('SG001', v_field, format('%s says something about a pause, and there is none.', v_field),
+            'Send "paused": true with it, or leave it out.');
+    end if;
+    if p_limits = '[]' and coalesce(p_policy -> 'max_in_flight', 'null') = 'null' and not v_paused then
         perform sluicegate.refuse('SG001', 'policy', 'A policy sets at least one limit, or paused.', 'To take a policy away, clear it.');
     end if;
     return jsonb_build_object('max_in_flight', p_policy -> 'max_in_flight',
         'in_flight_mode', coalesce(p_policy ->> 'in_flight_mode', 'enforce'),
-        'paused', coalesce((p_policy ->> 'paused')::boolean, false), 'paused_reason', p_policy -> 'paused_reason',
-        'paused_until', case when coalesce((p_policy ->> 'paused')::boolean, false) then to_jsonb(v_until) end,
+        'paused', v_paused, 'paused_reason', p_policy -> 'paused_reason', 'paused_until', v_until,
         'lanes', p_policy -> 'lanes', 'limits', p_limits);
 end
 $$;

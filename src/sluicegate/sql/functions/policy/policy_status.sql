@@ -20,6 +20,10 @@ begin
     if v_verdict ->> 'fault_code' is distinct from '55P03' then
         begin
             select d.document || jsonb_build_object('opening', p.opening,
+                -- A pause that is over is none.
+                'paused', p.paused and coalesce(p.paused_until > sluicegate.clock(), true),
+                'paused_reason', case when coalesce(p.paused_until > sluicegate.clock(), true) then p.paused_reason end,
+                'paused_until', case when p.paused_until > sluicegate.clock() then p.paused_until end,
                 'awaited', case when p.opening then sluicegate.awaited_claims(p_queue_id) else '[]'::jsonb end)
             into v_document
             from sluicegate.policy p, (select sluicegate.policy_document(p_queue_id) as document) d

@@ -23,7 +23,8 @@ begin
         -- Somebody's pause ends when he resumes, or when a policy says so, not because its numbers change.
         v_fields := v_fields || coalesce((
             select jsonb_build_object('paused', true, 'paused_reason', p.paused_reason, 'paused_until', p.paused_until)
-            from sluicegate.policy p where p.queue_id = v_queue_id and p.paused), '{}');
+            from sluicegate.policy p
+            where p.queue_id = v_queue_id and p.paused and coalesce(p.paused_until > sluicegate.clock(), true)), '{}');
     end if;
     return sluicegate.write_policy(v_queue_id, v_fields, 'set', p_reason, p_revision, p_actor);
 end

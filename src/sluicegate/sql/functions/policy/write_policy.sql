@@ -31,8 +31,16 @@ begin
             coalesce((v_before ->> 'revision')::bigint, 0), p_revision), 'Read it again and repeat the change.');
     end if;
     v_old := array(select l.window_id from sluicegate.policy_limit l where l.queue_id = p_queue_id);
-    if v_verdict ->> 'reason' = 'admission_unavailable' then
-        -- What the lanes of a policy that could not be evaluated say is not to be trusted: the attempts are counted anew.
+    if v_verdict ->> 'reason' = 'admission_unavailable' and v_verdict ->> 'fault_code' is distinct from '55P03' then
+        -- What the lanes of a policy that could not be evaluated say is not to be trusted: the attempts are counted anew for the windows
+        -- that are open. Those that have ended are all there is of them.
+        insert into sluicegate.usage (window_id, starts, lane, queue_id, ends, used)
+        select x.window_id, x.starts, l.lane, l.queue_id, x.ends, max(x.used)
+        from sluicegate.lane l
+        cross join unnest(l.windows, l.starts, l.ends, l.used) as x(window_id, starts, ends, used)
+        where l.queue_id = p_queue_id and x.ends <= v_now and x.used > 0 and x.starts is not null and x.window_id is not null
+        group by x.window_id, x.starts, l.lane, l.queue_id, x.ends
+        on conflict (window_id, starts, lane) do nothing;
         update sluicegate.lane l
         set windows = '{}', shares = '{}', used = '{}', forgiven = '{}', starts = '{}', ends = '{}', low = 0
         where l.queue_id = p_queue_id;
@@ -75,10 +83,12 @@ begin
     v_made := greatest(v_lanes, (select max(l.lane) + 1 from sluicegate.lane l where l.queue_id = p_queue_id),
         (select p.made from sluicegate.policy p where p.queue_id = p_queue_id));
     insert into sluicegate.policy as p (queue_id, max_in_flight, in_flight_mode, paused, paused_reason, paused_until, lanes, lanes_wished,
-        made, made_by, created_at, updated_at)
+        made, made_by, created_at, updated_at, revision)
     values (p_queue_id, (p_fields ->> 'max_in_flight')::integer, p_fields ->> 'in_flight_mode', (p_fields ->> 'paused')::boolean,
         p_fields ->> 'paused_reason', (p_fields ->> 'paused_until')::timestamptz, v_lanes, (p_fields ->> 'lanes')::smallint,
-        v_made, pg_current_xact_id(), v_now, v_now)
+        v_made, pg_current_xact_id(), v_now, v_now,
+        -- After an earlier policy its revisions go on: an editor of that one is refused.
+        1 + coalesce((select max((a.before ->> 'revision')::bigint) from sluicegate.policy_audit a where a.queue_id = p_queue_id), 0))
     on conflict (queue_id) do update
     set max_in_flight = excluded.max_in_flight, in_flight_mode = excluded.in_flight_mode, paused = excluded.paused,
         paused_reason = excluded.paused_reason, paused_until = excluded.paused_until, lanes = excluded.lanes,

@@ -12,11 +12,8 @@ declare
     v_locked jsonb;
     v_queues jsonb := '[]';
 begin
-    if p_queue is not null and not exists (
-        select from sluicegate.queue q where q.scope_id = v_scope_id and q.name = p_queue
-    ) then
-        perform sluicegate.refuse('SG002', 'queue', format('There is no queue %L in this scope.', left(p_queue, 140)),
-            'The first enqueue or policy creates a queue.');
+    if p_queue is not null then
+        perform sluicegate.known_queue(v_scope_id, p_queue);
     end if;
     for v_queue in
         select q.id, q.name, c.pending, c.exact

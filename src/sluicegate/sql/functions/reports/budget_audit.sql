@@ -12,11 +12,7 @@ begin
     if p_limit is null or p_limit not between 1 and 200 then
         perform sluicegate.refuse('SG001', 'limit', 'A page has 1 to 200 entries.', 'Ask for fewer.');
     end if;
-    select q.id into v_queue_id from sluicegate.queue q where q.scope_id = v_scope_id and q.name = p_queue;
-    if not found then
-        perform sluicegate.refuse('SG002', 'queue', format('There is no queue %L in this scope.', left(p_queue, 140)),
-            'The first enqueue or policy creates a queue.');
-    end if;
+    v_queue_id := sluicegate.known_queue(v_scope_id, p_queue);
     return jsonb_build_object('queue', p_queue, 'audit', (
         select coalesce(jsonb_agg(to_jsonb(a) order by a.at desc, a.id desc), '[]')
         from (

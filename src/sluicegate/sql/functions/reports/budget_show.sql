@@ -9,35 +9,33 @@ as $$
 declare
     v_scope_id bigint := sluicegate.scope_id(p_scope);
     v_now timestamptz := sluicegate.clock();
-    v_queue record;
+    v_queue_id bigint;
     v_status jsonb;
     v_since timestamptz;
 begin
-    select q.id, q.name, q.governed into v_queue from sluicegate.queue q where q.scope_id = v_scope_id and q.name = p_queue;
-    if not found then
-        perform sluicegate.refuse('SG002', 'queue', format('There is no queue %L in this scope.', left(p_queue, 140)),
-            'The first enqueue or policy creates a queue.');
-    end if;
-    v_status := coalesce(sluicegate.policy_status(v_queue.id), jsonb_build_object('queue', v_queue.name, 'status',
-        case when v_queue.governed then 'admission_unavailable' else 'ungoverned' end, 'limits', '[]'::jsonb, 'gates', '[]'::jsonb));
-    v_since := (select min((g ->> 'starts')::timestamptz) from jsonb_array_elements(v_status -> 'gates') g);
+    v_queue_id := sluicegate.known_queue(v_scope_id, p_queue);
+    v_status := coalesce(sluicegate.policy_status(v_queue_id), jsonb_build_object('queue', p_queue, 'status',
+        'ungoverned', 'limits', '[]'::jsonb, 'gates', '[]'::jsonb));
+    v_since := coalesce((select min((g ->> 'starts')::timestamptz) from jsonb_array_elements(v_status -> 'gates') g),
+        date_trunc('day', v_now, 'UTC'));
     return v_status || jsonb_build_object(
         'scope', p_scope, 'server_time', v_now,
-        'backlog', (select jsonb_build_object('pending', c.pending, 'exact', c.exact) from sluicegate.pending_count(v_queue.id, v_now) c),
-        'oldest_pending_at', sluicegate.oldest_pending(v_queue.id, v_now),
+        'backlog', (select jsonb_build_object('pending', c.pending, 'exact', c.exact) from sluicegate.pending_count(v_queue_id, v_now) c),
+        'oldest_pending_at', sluicegate.oldest_pending(v_queue_id, v_now),
         'next_boundary_at', (
             select min((g ->> 'until')::timestamptz) from jsonb_array_elements(v_status -> 'gates') g where g ->> 'gate' = 'window'),
-        'charged_for_retries', sluicegate.charged_for_retries(v_queue.id, coalesce(v_since, date_trunc('day', v_now, 'UTC'))),
+        'charged_for_retries', sluicegate.charged_for_retries(v_queue_id, v_since),
+        'counted_since', v_since,
         'refused', (
             select coalesce(jsonb_object_agg(r.reason, r.refused), '{}')
             from (
                 select f.reason, sum(f.refused) as refused from sluicegate.refusal f
-                where f.queue_id = v_queue.id and f.minute >= coalesce(v_since, date_trunc('day', v_now, 'UTC'))
+                where f.queue_id = v_queue_id and f.minute >= v_since
                 group by f.reason
             ) r
         ),
-        'shadow', sluicegate.shadow_report(v_queue.id, v_now),
-        'forgiven', sluicegate.forgiven_now(v_queue.id, v_status -> 'gates'),
-        'windows', sluicegate.past_windows(v_queue.id, v_now));
+        'shadow', sluicegate.shadow_report(v_queue_id, v_now),
+        'forgiven', sluicegate.forgiven_now(v_queue_id, v_status -> 'gates'),
+        'windows', sluicegate.past_windows(v_queue_id, v_now));
 end
 $$;

@@ -21,11 +21,7 @@ begin
             'The states are scheduled, pending, claimed, done, failed and cancelled.');
     end if;
     if p_queue is not null then
-        v_queues := array(select q.id from sluicegate.queue q where q.scope_id = v_scope_id and q.name = p_queue);
-        if v_queues = '{}' then
-            perform sluicegate.refuse('SG002', 'queue', format('There is no queue %L in this scope.', left(p_queue, 140)),
-                'The first enqueue creates a queue.');
-        end if;
+        v_queues := array[sluicegate.known_queue(v_scope_id, p_queue)];
     else
         v_queues := array(select q.id from sluicegate.queue q where q.scope_id = v_scope_id);
     end if;

@@ -15,11 +15,8 @@ begin
     if p_limit is null or p_limit not between 1 and 200 then
         perform sluicegate.refuse('SG001', 'limit', 'A page has 1 to 200 jobs.', 'Ask for fewer.');
     end if;
-    if p_queue is not null and not exists (
-        select from sluicegate.queue q where q.scope_id = v_scope_id and q.name = p_queue
-    ) then
-        perform sluicegate.refuse('SG002', 'queue', format('There is no queue %L in this scope.', left(p_queue, 140)),
-            'The first enqueue or policy creates a queue.');
+    if p_queue is not null then
+        perform sluicegate.known_queue(v_scope_id, p_queue);
     end if;
     return jsonb_build_object('server_time', v_now, 'jobs', (
         select coalesce(jsonb_agg(jsonb_build_object(

@@ -36,13 +36,9 @@ declare
     v_count integer := 0;
 begin
     if p_days is null or p_days not between 1 and 45 then
-        perform sluicegate.refuse('SG001', 'days', 'Attempts are kept for 45 days.', 'Ask for 1 to 45 days.');
+        perform sluicegate.refuse('SG001', 'days', 'A rehearsal looks back 1 to 45 days.', 'Ask for 1 to 45 days.');
     end if;
-    select q.id into v_queue_id from sluicegate.queue q where q.scope_id = v_scope_id and q.name = p_queue;
-    if not found then
-        perform sluicegate.refuse('SG002', 'queue', format('There is no queue %L in this scope.', left(p_queue, 140)),
-            'The first enqueue or policy creates a queue.');
-    end if;
+    v_queue_id := sluicegate.known_queue(v_scope_id, p_queue);
     v_fields := sluicegate.policy_fields(p_policy, sluicegate.window_limits(p_policy, sluicegate.owner_zone(v_scope_id)));
     -- A shadow limit refuses nothing.
     v_most := case when v_fields ->> 'in_flight_mode' = 'enforce' then (v_fields ->> 'max_in_flight')::integer end;
