@@ -394,4 +394,4 @@ def test_the_machine_finds_a_rule_that_is_broken_on_purpose(sql: Sql, fault: str
     function, shipped, broken = BROKEN[fault]
     sql.replace(function, (shipped, broken))
     with pytest.raises(AssertionError):
-        play(sql, 150, 25, fixed=True)
+        play(sql, 500, 25, fixed=True)
