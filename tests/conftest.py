@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +120,14 @@ def dsn(server: Server, _databases: Callable[[Server], Databases]) -> Iterator[s
     name = databases.migrated()
     yield server.dsn(name)
     databases.drop(name)
+
+
+@pytest.fixture
+def midweek(dsn: str) -> None:
+    """The clock runs on from a Wednesday, ten past twelve: no window of a budget ends during the test."""
+    from sluicegate.testing import set_clock
+
+    set_clock(dsn, datetime(2026, 6, 10, 12, 10, tzinfo=UTC))
 
 
 @pytest.fixture

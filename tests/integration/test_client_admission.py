@@ -20,6 +20,8 @@ from sluicegate import (
 )
 from tests.conftest import Connect, Connection
 
+pytestmark = pytest.mark.usefixtures("midweek")
+
 DAY = {"period": "day", "tz": "UTC", "start": "00:00"}
 
 
@@ -101,7 +103,7 @@ async def test_a_job_of_a_closed_queue_is_deferred_and_untouched(client: Client)
     error = refused.value
     assert (error.queue, error.reason, error.exact) == ("q", "in_flight_full", False)
     assert error.next_eligible_at is not None
-    assert error.next_eligible_at > datetime.now(UTC)
+    assert error.next_eligible_at > claim.lease_expires_at
     assert error.all[0]["gate"] == "in_flight"
     said = error.to_dict()
     assert (said["code"], said["reason"], said["pending"]) == ("deferred", "in_flight_full", 1)

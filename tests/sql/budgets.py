@@ -74,7 +74,7 @@ def rows_and_locks(sql: Sql) -> Json:
 
 
 def check_lanes(sql: Sql) -> None:
-    """Open lanes of one window sum to its limit, and never hold more than their share unless the window is in debt."""
+    """The shares of the lanes sum to their limit, in debt too, while all are in one window."""
     wrong = sql.rows(
         """
         select l.queue_id, l.max_claims, x.*
@@ -85,7 +85,7 @@ def check_lanes(sql: Sql) -> None:
             cross join unnest(a.windows, a.shares, a.used, a.forgiven, a.starts) as u(window_id, share, used, forgiven, starts)
             where a.queue_id = l.queue_id and u.window_id = l.window_id
         ) x on true
-        where l.mode = 'enforce' and x.windows = 1 and x.shares > greatest(l.max_claims, x.used)
+        where l.mode = 'enforce' and x.windows = 1 and x.shares is distinct from l.max_claims
         """
     )
     assert not wrong, wrong

@@ -5,6 +5,8 @@ import pytest
 from tests.sql.budgets import ask, govern, window
 from tests.sql.verbs import Sql, refused
 
+pytestmark = pytest.mark.usefixtures("midweek")
+
 
 def test_deferred_work_stays_as_it_was(sql: Sql) -> None:
     govern(sql, "q", window(1))

@@ -80,6 +80,10 @@ def test_beyond_a_thousand_the_place_is_not_counted_and_the_time_a_hint(sql: Sql
     for at, position, exact in ((1000, 1000, True), (1001, 1000, False)):
         told = explain(sql, waiting[at])
         assert (told["position"], told["position_exact"], told["expected_exact"]) == (position, exact, exact)
+    govern(sql, "q", window(0))
+    # Where nobody counted, no number would be the right one.
+    assert explain(sql, waiting[1000])["command"] == "sluicegate queue budget set --per-day 1001 q"
+    assert explain(sql, waiting[1001])["command"] is None
 
 
 def test_a_full_cap_gives_a_hint_and_never_a_promise(sql: Sql) -> None:

@@ -1,14 +1,15 @@
 """Policies: what they accept, who may change them, what a change does to what is already used, and its audit."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import psycopg
 import pytest
 
+from sluicegate.testing import advance_clock, freeze_clock
 from tests.sql.budgets import ask, check_lanes, fill, gates, govern, opened, used, window
-from tests.sql.conftest import OpenSql
 from tests.sql.verbs import Sql, refused
+
+pytestmark = pytest.mark.usefixtures("midweek")
 
 DAY = {"period": "day", "tz": "UTC"}
 
@@ -35,6 +36,12 @@ def _limit(**fields: Any) -> dict[str, Any]:
         ({"paused": True, "paused_until": "2030-01-02 03:04"}, "paused_until"),
         ({"paused": True, "paused_until": 2030}, "paused_until"),
         ({"paused": True, "paused_reason": "x" * 1025}, "paused_reason"),
+        ({"paused": True, "paused_reason": ["x"]}, "paused_reason"),
+        ({"paused": True, "paused_until": "2020-01-02T03:04:05Z"}, "paused_until"),
+        ({"max_in_flight": 1, "paused_until": "2100-01-02T03:04:05Z"}, "paused_until"),
+        ({"max_in_flight": 1, "paused": False, "paused_reason": "x"}, "paused_reason"),
+        ({"max_in_flight": 1, "mode": "shadow"}, "mode"),
+        ({"limits": [window(1)], "mode": "shadow"}, "mode"),
         ({"max_in_flight": 1, "lanes": 65}, "lanes"),
         ({"limits": {}}, "limits"),
         ({"limits": [window(1)] * 17}, "limits"),
@@ -270,6 +277,48 @@ def test_two_editors_do_not_overwrite_each_other(sql: Sql) -> None:
     assert (shown["max_in_flight"], len(shown["limits"])) == (2, 1)
 
 
+def test_an_editor_of_a_policy_that_was_cleared_does_not_overwrite_the_next_one(sql: Sql) -> None:
+    seen = govern(sql, "q", window(5))["revision"]
+    sql.call("clear_admission_policy", queue="q", revision=seen)
+    again = govern(sql, "q", window(1))["revision"]
+    assert again > seen
+    with refused(sql, "SG003", "revision"):
+        sql.call("patch_admission_policy", queue="q", patch={"max_in_flight": 9}, revision=seen)
+    assert (
+        sql.call("patch_admission_policy", queue="q", patch={"max_in_flight": 9}, revision=again)["max_in_flight"] == 9
+    )
+
+
+def test_a_patch_in_the_single_form_replaces_the_limits(sql: Sql) -> None:
+    govern(sql, "q", window(5), window(2, "hour"), max_in_flight=3)
+    sql.call("patch_admission_policy", queue="q", patch={"max_claims_per_window": 7, "window": {**DAY}})
+    shown = sql.call("budget_show", queue="q")
+    assert [limit["max_claims_per_window"] for limit in shown["limits"]] == [7]
+    assert shown["max_in_flight"] == 3
+
+
+def test_a_pause_that_is_over_is_shown_as_none_and_is_in_no_patch_s_way(sql: Sql) -> None:
+    sql.enqueue_many([{"queue": "q"}] * 2)
+    freeze_clock(sql.connection, datetime(2026, 6, 10, 12, tzinfo=UTC))
+    govern(sql, "q", window(5))
+    paused = sql.call("pause_queue", queue="q", reason="lunch", until=datetime(2026, 6, 10, 13, tzinfo=UTC))
+    assert (paused["status"], paused["paused"], paused["paused_reason"]) == ("paused", True, "lunch")
+    # Numbers change, and the pause stays.
+    for change in ("set_admission_policy", "patch_admission_policy"):
+        name = "policy" if change.startswith("set") else "patch"
+        assert sql.call(change, queue="q", **{name: {"limits": [window(4)]}})["paused_until"] is not None
+    advance_clock(sql.connection, timedelta(hours=1))
+    shown = sql.call("budget_show", queue="q")
+    assert (shown["status"], shown["paused"], shown["paused_reason"], shown["paused_until"]) == (
+        "admitted", False, None, None,
+    )  # fmt: skip
+    assert len(ask(sql)["claims"]) == 1
+    assert sql.call("patch_admission_policy", queue="q", patch={"max_in_flight": 3})["paused"] is False
+    sql.call("pause_queue", queue="q", reason="lunch")
+    sql.call("patch_admission_policy", queue="q", patch={"paused": False})
+    assert sql.call("patch_admission_policy", queue="q", patch={"paused": True})["paused_reason"] is None
+
+
 def test_a_patch_changes_what_it_names_and_null_clears(sql: Sql) -> None:
     govern(sql, "q", window(5), max_in_flight=2)
     sql.call("patch_admission_policy", queue="q", patch={"max_in_flight": None})
@@ -313,76 +362,3 @@ def test_every_change_is_audited_with_before_after_and_reason(sql: Sql) -> None:
     assert (audit[4]["before"], audit[0]["after"]) == (None, None)
     assert (audit[3]["before"]["paused"], audit[3]["after"]["paused"]) == (False, True)
     assert all(entry["human"] and entry["database_user"] for entry in audit)
-
-
-def _endpoint(sql: Sql, slug: str, *verbs: str) -> str:
-    endpoint = sql.one(
-        "insert into sluicegate.endpoint (owner_id, slug, name, token_sha256, lease_seconds, created_at)"
-        " select o.id, %s, %s, sha256(%s::bytea), 900, now() from sluicegate.owner o where o.slug = 'local' returning id",
-        slug,
-        slug,
-        slug.encode(),
-    )
-    for verb in verbs:
-        sql.do(
-            "insert into sluicegate.endpoint_grant (endpoint_id, verb, granted_at) values (%s, %s, now())",
-            endpoint,
-            verb,
-        )
-    return f"endpoint:{slug}"
-
-
-def test_an_endpoint_changes_its_own_budget_only_if_that_was_granted(sql: Sql) -> None:
-    bold, plain = _endpoint(sql, "bold", "set_admission_policy"), _endpoint(sql, "plain", "claim")
-    policy = {"max_in_flight": 1}
-    sql.call("set_admission_policy", queue="q", policy=policy, scope=bold, actor=bold)
-    sql.enqueue("q", scope=plain)
-    assert sql.call("budget_audit", queue="q", scope=bold)["audit"][0]["endpoint"] == "bold"
-    for refusing in (
-        lambda: sql.call("set_admission_policy", queue="q", policy=policy, scope=plain, actor=plain),
-        lambda: sql.call("clear_admission_policy", queue="q", scope=bold, actor=bold),
-        lambda: sql.call("reset_usage", queue="q", scope=bold, actor=bold),
-    ):
-        with refused(sql, "SG005", "verb"):
-            refusing()
-    messages = []
-    for queue in ("known-not", "q"):
-        with pytest.raises(psycopg.Error) as caught:
-            sql.call("set_admission_policy", queue=queue, policy=policy, scope=plain, actor=bold)
-        assert caught.value.diag.sqlstate == "SG002"
-        messages.append(str(caught.value.diag.message_primary).replace(f"'{queue}'", "Q"))
-    assert messages[0] == messages[1]
-
-
-@pytest.mark.parametrize("role", ["sluicegate_worker", "sluicegate_producer", "sluicegate_reader"])
-def test_only_an_administrator_reaches_a_policy_function(sql: Sql, another: OpenSql, role: str) -> None:
-    govern(sql, "q", window(5))
-    member = another()
-    member.do(f"set role {role}")
-    for call in (
-        "set_admission_policy('q', '{\"max_in_flight\": 1}')",
-        "patch_admission_policy('q', '{\"max_in_flight\": 1}')",
-        "clear_admission_policy('q')",
-        "pause_queue('q')",
-        "resume_queue('q')",
-        "reset_usage('q')",
-        "write_policy(1, null, 'set', null, null, null)",
-        "settle(1, now())",
-        "open_lanes(1)",
-    ):
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            member.one(f"select sluicegate.{call}")
-    for table in ("policy", "policy_limit", "budget_window", "lane", "usage", "forgiven", "policy_audit", "refusal"):
-        for statement in (f"delete from sluicegate.{table}", f"update sluicegate.{table} set queue_id = 1"):
-            with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                member.do(statement)
-
-
-def test_a_worker_claims_under_a_policy_it_cannot_read(sql: Sql, another: OpenSql) -> None:
-    govern(sql, "q", window(1))
-    sql.enqueue_many({"queue": "q"} for _ in range(2))
-    worker = another()
-    worker.do("set role sluicegate_worker")
-    assert worker.take_one()["admission"]["used"] == 1
-    assert worker.claim()["deferred"][0]["reason"] == "window_exhausted"
-    assert worker.call("admission_status")["queues"][0]["status"] == "window_exhausted"

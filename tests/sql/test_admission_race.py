@@ -10,6 +10,8 @@ from tests.sql.conftest import OpenSql
 from tests.sql.verbs import Crowd, Sql, check_ledger, in_background, wait_blocked
 from tests.support.counts import rounds
 
+pytestmark = pytest.mark.usefixtures("midweek")
+
 OpenCrowd = Callable[[int], Crowd]
 
 

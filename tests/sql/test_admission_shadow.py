@@ -10,6 +10,8 @@ from sluicegate.testing import advance_clock, freeze_clock
 from tests.sql.budgets import ask, check_lanes, gates, govern, most_in_flight, opened, used, window
 from tests.sql.verbs import Crowd, Json, Sql
 
+pytestmark = pytest.mark.usefixtures("midweek")
+
 NOON = datetime(2026, 6, 10, 12, tzinfo=UTC)
 
 

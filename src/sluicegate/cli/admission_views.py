@@ -28,6 +28,12 @@ _REASONS = {
     "headroom_low": "headroom is low",
     "in_flight_full": "as many run as may run at once",
 }
+# When nobody knows the time.
+_UNTIL = {
+    "admission_unavailable": "until what `sluicegate doctor` names is mended",
+    "in_flight": "until enough of them have ended",
+    "in_flight_full": "until enough of them have ended",
+}
 
 
 def why(reason: str | None, gates: Sequence[ClosedGate] = ()) -> str:
@@ -47,10 +53,10 @@ def _zeros(gates: Sequence[ClosedGate]) -> list[str]:
     ]
 
 
-def opens(at: datetime | None, *, exact: bool) -> str:
-    """When something opens, as the end of a sentence."""
+def opens(at: datetime | None, reason: str | None, *, exact: bool) -> str:
+    """When something that is closed for ``reason`` (or by a gate of that name) opens, as the end of a sentence."""
     if at is None:
-        return "for how long is not known"
+        return _UNTIL.get(reason or "", "until it is opened")
     return f"until {local(at)}" + ("" if exact else " or so")
 
 
@@ -60,7 +66,7 @@ def deferred(entry: Deferral) -> str:
     gates = ", ".join(gate(one) for one in entry.all)
     return (
         f"{entry.queue} is deferred: {why(entry.reason, entry.all)} ({entry.reason}; {gates}), "
-        f"{opens(entry.next_eligible_at, exact=entry.exact)}; {waiting} waiting"
+        f"{opens(entry.next_eligible_at, entry.reason, exact=entry.exact)}; {waiting} waiting"
     )
 
 
@@ -142,7 +148,7 @@ def standing_of(verdict: Verdict | JobAdmission, gates: Sequence[ClosedGate] = (
     """What a verdict says, in words."""
     if verdict.state == "admitted":
         return "open"
-    return f"closed, {why(verdict.reason, gates)} ({verdict.reason}), {opens(verdict.next_eligible_at, exact=verdict.exact)}"
+    return f"closed, {why(verdict.reason, gates)} ({verdict.reason}), {opens(verdict.next_eligible_at, verdict.reason, exact=verdict.exact)}"
 
 
 def change(found: QueueAdmission) -> list[str]:

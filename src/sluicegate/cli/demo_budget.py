@@ -77,7 +77,7 @@ async def run_under_a_budget(
         next_eligible_at=None if verdict is None else verdict.next_eligible_at,
     )
     if verdict is not None and verdict.state == "deferred":
-        until = opens(verdict.next_eligible_at, exact=verdict.exact)
+        until = opens(verdict.next_eligible_at, verdict.reason, exact=verdict.exact)
         waiting = f"{count(held.deferred, 'job')} {'is' if held.deferred == 1 else 'are'} deferred"
         say(f"{held.charged} have started; {waiting}: {why(held.reason)} ({held.reason}), {until}.")
     raised = await client.patch_policy(queue, policy(max(_RAISED, 2 * jobs), processes), reason="the rest may run now")

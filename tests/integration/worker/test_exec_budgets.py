@@ -12,6 +12,8 @@ from tests.integration.worker.support import QUEUE, sh
 from tests.integration.worker.test_exec_claims import WatchedClient
 from tests.support.waiting import eventually_async
 
+pytestmark = pytest.mark.usefixtures("midweek")
+
 HOUR = {"limits": [{"max_claims_per_window": 2, "window": {"period": "hour", "tz": "UTC"}}]}
 NOON = datetime(2026, 6, 1, 12, 0, 1, tzinfo=UTC)
 

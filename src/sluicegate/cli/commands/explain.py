@@ -28,7 +28,10 @@ def _lines(found: Explanation) -> list[str]:
     job, verdict = found.job, found.verdict
     lines = [f"job {job.id} of {job.queue} is {state(job)}: {_short(found).removesuffix('.')}."]
     if found.waits_for == "admission":
-        lines += [f"  closed    {gate(one)}, {opens(one.until, exact=one.exact)}" for one in verdict.all]
+        lines += [
+            f"  closed    {gate(one)}, {opens(one.until, one.gate if one.limit else None, exact=one.exact)}"
+            for one in verdict.all
+        ]
         lines += [
             f"  held by   job {one.job_id}{f' ({one.kind})' if one.kind else ''}, {one.worker or 'somebody'}, "
             f"since {local(one.claimed_at)}, until {local(one.lease_expires_at)} unless renewed"
@@ -49,7 +52,7 @@ def _short(found: Explanation) -> str:
     verdict = found.verdict
     match found.waits_for:
         case "admission" if verdict.state == "deferred":
-            until = opens(verdict.next_eligible_at, exact=verdict.exact)
+            until = opens(verdict.next_eligible_at, verdict.reason, exact=verdict.exact)
             return f"deferred, {why(verdict.reason, verdict.all)}" + (
                 f": {verdict.fault}" if verdict.fault else f", {until}"
             )

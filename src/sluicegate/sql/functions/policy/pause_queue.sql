@@ -13,7 +13,7 @@ declare
     v_queue_id bigint := sluicegate.policy_queue(p_scope, p_queue, p_actor, 'set_admission_policy', true, p_reason);
     v_fields jsonb;
 begin
-    if p_until <= sluicegate.clock() or not isfinite(p_until) then
+    if not isfinite(p_until) then
         perform sluicegate.refuse('SG001', 'paused_until', 'The end of a pause lies in the future.',
             'Leave it out to pause until resumed.');
     end if;

@@ -44,10 +44,6 @@ begin
     if v_until is null and p_policy ->> 'paused_until' is not null then
         perform sluicegate.refuse('SG001', 'paused_until', 'paused_until is not a usable time.', 'Send an ISO 8601 time with its zone.');
     end if;
-    if v_until <= sluicegate.clock() then
-        perform sluicegate.refuse('SG001', 'paused_until', 'The end of a pause lies in the future.',
-            'Leave it out to pause until resumed.');
-    end if;
     v_field := case when p_policy ->> 'paused_until' is not null then 'paused_until'
         when p_policy ->> 'paused_reason' is not null then 'paused_reason' end;
     if v_field is not null and not v_paused then

@@ -30,6 +30,10 @@ begin
         perform sluicegate.refuse('SG003', 'revision', format('The policy is at revision %s, not %s: someone else has changed it.',
             coalesce((v_before ->> 'revision')::bigint, 0), p_revision), 'Read it again and repeat the change.');
     end if;
+    if (p_fields ->> 'paused_until')::timestamptz <= sluicegate.clock() then
+        perform sluicegate.refuse('SG001', 'paused_until', 'The end of a pause lies in the future.',
+            'Leave it out to pause until resumed.');
+    end if;
     v_old := array(select l.window_id from sluicegate.policy_limit l where l.queue_id = p_queue_id);
     if v_verdict ->> 'reason' = 'admission_unavailable' and v_verdict ->> 'fault_code' is distinct from '55P03' then
         -- What the lanes of a policy that could not be evaluated say is not to be trusted: the attempts are counted anew for the windows
