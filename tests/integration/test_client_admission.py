@@ -247,3 +247,35 @@ def test_the_synchronous_client_has_the_same_verbs(dsn: str) -> None:
             client.claim_job(made.id)
         assert refused.value.reason == "paused"
         assert client.budget("q").status == "paused"
+
+
+def deep(levels: int) -> list[object]:
+    found: list[object] = []
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"limits": deep(5000)},
+        {"paused": True, "paused_reason": "a\0b"},
+        {"paused": True, "paused_reason": "\ud800"},
+        {"max_in_flight": 1, "\ud800": 1},
+        {"max_in_flight": float("nan")},
+        {"max_in_flight": 1, "paused_reason": "x" * 2_000_000},
+        {"max_in_flight": object()},
+        {"max_in_flight": 1, 2: 3},
+    ],
+    ids=lambda policy: str(sorted(map(str, policy)))[:40],
+)
+async def test_a_policy_that_is_no_json_to_keep_is_refused_before_it_is_sent(
+    client: Client, policy: dict[str, object]
+) -> None:
+    for call in (client.set_policy("q", policy), client.patch_policy("q", policy), client.rehearse("q", policy)):
+        with pytest.raises(InvalidArgument) as refused:
+            await call
+        assert (refused.value.field or "").startswith("policy")
+    with pytest.raises(NotFound):
+        await client.budget("q")

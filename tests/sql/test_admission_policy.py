@@ -46,6 +46,9 @@ def _limit(**fields: Any) -> dict[str, Any]:
         ({"limits": {}}, "limits"),
         ({"limits": [window(1)] * 17}, "limits"),
         ({"limits": [window(1), window(2)]}, "limits"),
+        ({"max_claims_per_window": 1, "window": DAY, "limits": {"max_claims_per_window": 1}}, "limits"),
+        ({"max_claims_per_window": 1, "window": DAY, "limits": "none"}, "limits"),
+        ({"max_in_flight": 4.5}, "max_in_flight"),
         ({"max_claims_per_window": 1}, "window"),
         ({"window": DAY}, "max_claims_per_window"),
         ({"max_claims_per_window": 1_000_001, "window": DAY}, "max_claims_per_window"),
@@ -282,6 +285,10 @@ def test_an_editor_of_a_policy_that_was_cleared_does_not_overwrite_the_next_one(
     sql.call("clear_admission_policy", queue="q", revision=seen)
     again = govern(sql, "q", window(1))["revision"]
     assert again > seen
+    sql.do("delete from sluicegate.policy_audit")
+    sql.call("clear_admission_policy", queue="q")
+    assert govern(sql, "q", window(1))["revision"] == again + 1, "whatever is left of the audit"
+    again += 1
     with refused(sql, "SG003", "revision"):
         sql.call("patch_admission_policy", queue="q", patch={"max_in_flight": 9}, revision=seen)
     assert (
@@ -314,9 +321,31 @@ def test_a_pause_that_is_over_is_shown_as_none_and_is_in_no_patch_s_way(sql: Sql
     )  # fmt: skip
     assert len(ask(sql)["claims"]) == 1
     assert sql.call("patch_admission_policy", queue="q", patch={"max_in_flight": 3})["paused"] is False
-    sql.call("pause_queue", queue="q", reason="lunch")
-    sql.call("patch_admission_policy", queue="q", patch={"paused": False})
-    assert sql.call("patch_admission_policy", queue="q", patch={"paused": True})["paused_reason"] is None
+    for end in (False, None):
+        sql.call("pause_queue", queue="q", reason="lunch", until=datetime(2026, 6, 10, 14, tzinfo=UTC))
+        assert sql.call("patch_admission_policy", queue="q", patch={"paused": end})["paused"] is False
+        again = sql.call("patch_admission_policy", queue="q", patch={"paused": True})
+        assert (again["paused_reason"], again["paused_until"]) == (None, None)
+    sql.call("pause_queue", queue="q", reason="lunch", until=datetime(2026, 6, 10, 14, tzinfo=UTC))
+    told = sql.call("set_admission_policy", queue="q", policy={"limits": [window(4)], "paused_reason": "dinner"})
+    assert (told["paused"], told["paused_reason"]) == (True, "dinner")
+    assert datetime.fromisoformat(told["paused_until"]) == datetime(2026, 6, 10, 14, tzinfo=UTC)
+    advance_clock(sql.connection, timedelta(hours=2))
+    assert sql.call("patch_admission_policy", queue="q", patch={"paused": True})["paused_until"] is None
+
+
+def test_whole_numbers_may_be_written_with_a_point(sql: Sql) -> None:
+    policy = {"max_in_flight": 4.0, "lanes": 2.0, "limits": [window(5.0)]}  # type: ignore[arg-type]
+    told = sql.call("set_admission_policy", queue="q", policy=policy)
+    assert (told["max_in_flight"], told["lanes"], told["limits"][0]["max_claims_per_window"]) == (4, 2, 5)
+    assert sql.call("patch_admission_policy", queue="q", patch={"max_in_flight": -0.0})["max_in_flight"] == 0
+    assert sql.call("rehearse", queue="q", policy=policy)["claims"] == 0
+
+
+def test_a_pause_to_the_end_of_the_calendar_is_in_no_session_s_way(sql: Sql) -> None:
+    sql.call("pause_queue", queue="q", until="9999-12-31 23:59:59+00")
+    sql.do("set timezone = 'Asia/Tokyo'")
+    assert sql.call("patch_admission_policy", queue="q", patch={"max_in_flight": 3})["paused"] is True
 
 
 def test_a_patch_changes_what_it_names_and_null_clears(sql: Sql) -> None:

@@ -30,3 +30,16 @@ def test_a_row_that_somebody_holds_is_waited_for_a_while_and_no_longer(sql: Sql,
             VERBS[verb](sql, held)
     assert sql.job(job) == before
     VERBS[verb](sql, held)
+
+
+@pytest.mark.parametrize("seconds", ["1e-400", "1e-7", "0"])
+def test_a_retry_sooner_than_any_clock_can_tell_is_at_once(sql: Sql, seconds: str) -> None:
+    sql.one("select sluicegate.enqueue('q', p_backoff => %s::jsonb)", f'{{"base_seconds": {seconds}}}')
+    held = sql.take_one()
+    answer = sql.one(
+        "select sluicegate.claim('[]', null, %s::jsonb)",
+        f'[{{"job_id": {held["job"]["id"]}, "lease_token": "{held["lease_token"]}", "outcome": "failed", "error": "e",'
+        f' "retry_in_seconds": {seconds}}}]',
+    )
+    assert answer["finished"][0]["status"] == "ok"
+    assert sql.fail(sql.take_one())["state"] == "pending"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from sluicegate.model._record import Record
 from sluicegate.ops import validate
+from sluicegate.ops.json_text import encode
 
 Arguments = Mapping[str, Any]
 
@@ -76,15 +76,17 @@ def _document(wanted: Any) -> str:
     rule = 'Pass a mapping such as {"max_in_flight": 4}.'
     if not isinstance(wanted, Mapping):
         validate.refuse("policy", f"is {validate.shown(wanted)}, not a mapping", rule)
-    try:
-        return json.dumps(dict(wanted), default=_plain, allow_nan=False)
-    except (TypeError, ValueError):
-        validate.refuse("policy", "holds a value that JSON does not have", rule)
+    return encode({name: _plain(value) for name, value in wanted.items()}, "policy")
 
 
 def _plain(value: Any) -> Any:
+    """A member of a policy as JSON has it: what the model has for a window or a limit may stand for one."""
     if isinstance(value, Record):
         return value.to_dict()
     if isinstance(value, datetime):
         return validate.moment(value, "policy")
-    raise TypeError
+    if isinstance(value, list | tuple):
+        return [_plain(member) for member in value] if all(isinstance(m, Record | Mapping) for m in value) else value
+    if isinstance(value, Mapping):
+        return {name: member.to_dict() if isinstance(member, Record) else member for name, member in value.items()}
+    return value

@@ -24,8 +24,9 @@ def run(
 ) -> None:
     """Tell what a budget would have done with the claims of the last days.
 
-    For each UTC day: how many would have started at once, how many later,
-    and how long they would have waited. Nothing is changed. The limits that
+    For each UTC day: how many claims would have been taken as they were,
+    how many later, how many of those still waited now (or would for ever),
+    and how long the others would have waited. Nothing is changed. The limits that
     are not named are those the queue has now.
 
     sluicegate queue budget rehearse reviews --per-day 100 --days 30
@@ -48,12 +49,12 @@ def _lines(found: Rehearsal) -> list[str]:
             f"{day.admitted:,}",
             f"{day.deferred:,}",
             f"{day.still_deferred:,}",
-            span(day.longest_wait_seconds),
-            span(day.total_wait_seconds / day.deferred) if day.deferred else "",
+            span(day.longest_wait_seconds) if day.longest_wait_seconds else "",
+            span(day.total_wait_seconds / day.deferred) if day.total_wait_seconds else "",
         )
         for day in found.per_day
     ]
-    lines = columns(("DAY", "CLAIMS", "AT ONCE", "DEFERRED", "STILL WAITING", "LONGEST WAIT", "MEAN WAIT"), rows)
+    lines = columns(("DAY", "CLAIMS", "NOT DEFERRED", "DEFERRED", "STILL WAITING", "LONGEST WAIT", "MEAN WAIT"), rows)
     if found.never:
         lines.append(f"{count(found.never, 'claim')} would not have been admitted at all.")
     if found.cut:

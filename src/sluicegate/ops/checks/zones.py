@@ -36,14 +36,17 @@ def check_zones(look: Look) -> Check:
         + ("" if server == python else f" (Python: {_text(python) or 'unknown'})")
         for zone, at, server, python in probes
     ]
-    found = f"The server lists {listed} time zones: {', '.join(shown)}."
+    found = f"The server lists {listed} time zones. Of three whose rules have changed lately: {', '.join(shown)}."
     if listed == 0 or any(server is None for _, _, server, _ in probes):
         step = "Install the operating system's time zone data on the server's machine (Debian: apt-get install tzdata), or use the embedded server, which brings its own."
         return Check("zones", "fail", found, WHY, step, facts=facts)
     if any(python is None for *_, python in probes):
         return Check("zones", "warn", found, WHY, "Install zone data for Python: pip install tzdata", facts=facts)
     if any(server != python for _, _, server, python in probes):
-        step = "Update the older of the two: the server's PostgreSQL or its machine's tzdata, or Python's (pip install -U tzdata)."
+        step = (
+            "If Python's is the older one: pip install -U tzdata. Else budgets in these zones follow old rules until the server's "
+            "zone data is updated: its machine's tzdata, or for the private PostgreSQL a newer release of its wheel."
+        )
         return Check("zones", "warn", found, WHY, step, facts=facts)
     return Check("zones", "ok", found, WHY, facts=facts)
 

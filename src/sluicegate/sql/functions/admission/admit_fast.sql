@@ -89,7 +89,7 @@ begin
         v_starts := v_lane.starts;
         takeovers := takeovers + v_taken;
         lanes := lanes || array_fill(v_lane.lane, array[v_taken + v_fresh]);
-        exit when cardinality(lanes) - takeovers = p_fresh;
+        exit when cardinality(lanes) = p_takeovers + p_fresh;
     end loop;
     if v_seen = p_lanes and p_lanes > 1 and cardinality(lanes) between 1 and p_takeovers + p_fresh - 1 then
         spare := greatest(least((select min(r) from unnest(v_rooms) r) - cardinality(lanes),

@@ -27,6 +27,7 @@ declare
     v_hint text;
 begin
     perform sluicegate.begin_claim();
+    perform sluicegate.wait_briefly();
     if jsonb_typeof(p_requests) is distinct from 'array' or jsonb_array_length(p_requests) > 100 then
         perform sluicegate.refuse('SG001', 'requests', 'A claim takes an array of at most 100 requests.',
             'Send [{"queues": ["name"], "n": 1}].');

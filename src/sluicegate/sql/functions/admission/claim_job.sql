@@ -24,6 +24,7 @@ declare
     v_deferral jsonb;
 begin
     perform sluicegate.begin_claim();
+    perform sluicegate.wait_briefly();
     perform sluicegate.check_worker(p_worker);
     if p_request_id is not null then
         v_kept := sluicegate.request_replay(v_scope_id, p_request_id, 'claim_job', v_body);

@@ -21,6 +21,7 @@ begin
             return null;
         end if;
     end if;
-    return least(v_base * 2 ^ least(greatest(p_attempt, 1) - 1, 30), v_max);
+    -- To the microsecond: less is nothing, and smaller still no double precision.
+    return round(least(v_base * 2::numeric ^ least(greatest(p_attempt, 1) - 1, 30), v_max), 6);
 end
 $$;

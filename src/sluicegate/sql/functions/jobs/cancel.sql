@@ -1,5 +1,5 @@
 -- Cancels a job: at once when nobody holds it, else its holder learns at the next heartbeat and ends it. Cancelling
--- twice is fine. Waits for the job's row, for at most 10 s. Raises SG001, SG002.
+-- twice is fine. Waits for the job's row, each time for at most 10 s. Raises SG001, SG002.
 -- grants: worker
 create or replace function sluicegate.cancel(p_job_id bigint, p_reason text default null, p_scope text default 'endpoint:default')
 returns jsonb
@@ -15,6 +15,7 @@ declare
     v_state text;
     v_lapsed boolean;
 begin
+    perform sluicegate.wait_briefly();
     if octet_length(p_reason) > 65536 then
         perform sluicegate.refuse('SG001', 'reason', 'The reason is over 64 KiB long.', 'Shorten it.');
     end if;

@@ -11,6 +11,7 @@ declare
     v_item record;
     v_answers json[];
 begin
+    perform sluicegate.wait_briefly();
     begin
         return sluicegate.finish_jobs(p_items);
     exception

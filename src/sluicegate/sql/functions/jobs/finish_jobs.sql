@@ -34,11 +34,11 @@ begin
 
     with item as materialized (
         select i.ord, i.job_id, sha256(convert_to(coalesce(i.lease_token, ''), 'UTF8')) as token_hash, i.outcome, i.result,
-            coalesce(i.error, i.reason) as error, i.summary, i.retry_in_seconds, coalesce(i.retry, true) as retry,
+            coalesce(i.error, i.reason) as error, i.summary, round(i.retry_in_seconds, 6)::double precision as retry_in_seconds, coalesce(i.retry, true) as retry,
             i.not_before, coalesce(i.started, true) as started, v_scope_ids[array_position(v_scopes, i.scope)] as scope_id
         from rows from (jsonb_to_recordset(p_items) as (
                 job_id bigint, lease_token text, outcome text, result jsonb, error text, reason text, summary text,
-                retry_in_seconds double precision, retry boolean, not_before timestamptz, started boolean, scope text
+                retry_in_seconds numeric, retry boolean, not_before timestamptz, started boolean, scope text
             )) with ordinality as i(
                 job_id, lease_token, outcome, result, error, reason, summary, retry_in_seconds, retry, not_before, started,
                 scope, ord

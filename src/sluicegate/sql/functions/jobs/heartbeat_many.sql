@@ -17,6 +17,7 @@ declare
     v_now timestamptz;
     v_answers jsonb;
 begin
+    perform sluicegate.wait_briefly();
     perform sluicegate.check_heartbeats(p_items);
     v_ids := array(select (e ->> 'job_id')::bigint from jsonb_array_elements(p_items) e);
     if cardinality(v_ids) = 1 then

@@ -1,5 +1,5 @@
 -- Makes a failed, cancelled or waiting job pending now, with its attempt counter at 0 (its attempts stay on record and the
--- next claim is a new one). Waits for the job's row, for at most 10 s. A conflict names the live job that has its dedup key. Raises SG002.
+-- next claim is a new one). Waits for the job's row, each time for at most 10 s. A conflict names the live job that has its dedup key. Raises SG002.
 -- grants: worker
 create or replace function sluicegate.retry(p_job_id bigint, p_scope text default 'endpoint:default') returns jsonb
 language plpgsql security definer
@@ -13,6 +13,7 @@ declare
     v_job record;
     v_other bigint;
 begin
+    perform sluicegate.wait_briefly();
     select j.state, j.dedup_key into v_job
     from sluicegate.job j where j.id = p_job_id and j.scope_id = v_scope_id for no key update;
     if not found then

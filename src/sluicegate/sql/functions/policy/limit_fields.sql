@@ -9,6 +9,7 @@ declare
     v_window jsonb := p_limit -> 'window';
     v_period text := v_window ->> 'period';
     v_tz text := case when v_window ? 'tz' then v_window ->> 'tz' else p_tz end;
+    v_most integer;
     v_start text := coalesce(v_window ->> 'start', '00:00');
     v_day integer := 0;
     v_year integer;
@@ -19,7 +20,8 @@ begin
         perform sluicegate.refuse('SG001', p_path || 'max_claims_per_window', 'A window limit is {max_claims_per_window, window, mode}.',
             'Correct it.');
     end if;
-    if sluicegate.whole_number(p_limit -> 'max_claims_per_window', p_path || 'max_claims_per_window', 0, 1000000, null) is null then
+    v_most := sluicegate.whole_number(p_limit -> 'max_claims_per_window', p_path || 'max_claims_per_window', 0, 1000000, null);
+    if v_most is null then
         perform sluicegate.refuse('SG001', p_path || 'max_claims_per_window', 'A window needs max_claims_per_window.',
             'Send 0 to 1,000,000.');
     end if;
@@ -68,7 +70,7 @@ begin
         from (values (make_timestamptz(v_year, 1, 1, 12, 0, 0, 'UTC')), (make_timestamptz(v_year, 7, 1, 12, 0, 0, 'UTC'))) x(at);
         v_origin := (make_timestamp(v_year, 1, 1, 0, 0, 0) + v_start::interval - v_offset) at time zone 'UTC';
     end if;
-    return jsonb_build_object('max_claims', p_limit -> 'max_claims_per_window', 'mode', coalesce(p_limit ->> 'mode', 'enforce'),
+    return jsonb_build_object('max_claims', v_most, 'mode', coalesce(p_limit ->> 'mode', 'enforce'),
         'period', v_period, 'tz', v_tz, 'starts_at', (make_interval(days => v_day) + v_start::interval)::text, 'origin', v_origin);
 end
 $$;

@@ -7,6 +7,7 @@ language plpgsql
 set search_path = sluicegate, pg_temp
 as $$
 begin
+    perform sluicegate.wait_briefly();
     -- The queue's own row: an advisory lock is open to any login.
     perform 1 from sluicegate.queue q where q.id = p_queue_id for no key update;
     perform sluicegate.lock_lanes(p_queue_id);

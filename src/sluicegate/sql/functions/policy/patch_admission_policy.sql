@@ -25,9 +25,7 @@ begin
         v_limits := v_kept -> 'limits';
     end if;
     -- What belongs to a pause goes with it, whether this ends it or it is over.
-    if p_patch -> 'paused' = 'false'
-        or (not p_patch ? 'paused' and (v_kept ->> 'paused_until')::timestamptz <= sluicegate.clock())
-    then
+    if p_patch -> 'paused' in ('false', 'null') or (v_kept ->> 'paused_until')::timestamptz <= sluicegate.clock() then
         v_kept := v_kept || '{"paused": false, "paused_reason": null, "paused_until": null}';
     end if;
     return sluicegate.write_policy(v_queue_id, sluicegate.policy_fields((v_kept - 'limits') || p_patch, v_limits), 'set', p_reason,

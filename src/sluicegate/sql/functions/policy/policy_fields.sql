@@ -8,6 +8,8 @@ as $$
 declare
     v_single boolean := p_policy ? 'max_claims_per_window' or p_policy ? 'window';
     v_paused boolean;
+    v_most integer;
+    v_lanes integer;
     v_field text;
     v_until timestamptz;
 begin
@@ -20,7 +22,7 @@ begin
         perform sluicegate.refuse('SG001', v_field, format('%s is not a field of a policy.', v_field),
             'The fields are max_in_flight, in_flight_mode, limits, paused, paused_reason, paused_until and lanes.');
     end if;
-    if v_single and jsonb_typeof(p_policy -> 'limits') = 'array' and p_policy -> 'limits' <> '[]' then
+    if v_single and p_policy -> 'limits' not in ('[]', 'null') then
         perform sluicegate.refuse('SG001', 'limits', 'A policy gives either limits, or one max_claims_per_window with its window.',
             'Use limits.');
     end if;
@@ -28,8 +30,8 @@ begin
         perform sluicegate.refuse('SG001', 'mode', 'mode belongs to a limit, not to the policy.',
             'Put it into each of limits, or use in_flight_mode for max_in_flight.');
     end if;
-    perform sluicegate.whole_number(p_policy -> 'max_in_flight', 'max_in_flight', 0, 10000, null);
-    perform sluicegate.whole_number(p_policy -> 'lanes', 'lanes', 1, 64, null);
+    v_most := sluicegate.whole_number(p_policy -> 'max_in_flight', 'max_in_flight', 0, 10000, null);
+    v_lanes := sluicegate.whole_number(p_policy -> 'lanes', 'lanes', 1, 64, null);
     if coalesce(p_policy ->> 'in_flight_mode', 'enforce') not in ('enforce', 'shadow') then
         perform sluicegate.refuse('SG001', 'in_flight_mode', 'in_flight_mode is enforce or shadow.', 'Leave it out to enforce.');
     end if;
@@ -50,12 +52,12 @@ begin
         perform sluicegate.refuse('SG001', v_field, format('%s says something about a pause, and there is none.', v_field),
             'Send "paused": true with it, or leave it out.');
     end if;
-    if p_limits = '[]' and coalesce(p_policy -> 'max_in_flight', 'null') = 'null' and not v_paused then
+    if p_limits = '[]' and v_most is null and not v_paused then
         perform sluicegate.refuse('SG001', 'policy', 'A policy sets at least one limit, or paused.', 'To take a policy away, clear it.');
     end if;
-    return jsonb_build_object('max_in_flight', p_policy -> 'max_in_flight',
+    return jsonb_build_object('max_in_flight', v_most,
         'in_flight_mode', coalesce(p_policy ->> 'in_flight_mode', 'enforce'),
         'paused', v_paused, 'paused_reason', p_policy -> 'paused_reason', 'paused_until', v_until,
-        'lanes', p_policy -> 'lanes', 'limits', p_limits);
+        'lanes', v_lanes, 'limits', p_limits);
 end
 $$;

@@ -4,6 +4,7 @@
 create or replace function sluicegate.policy_kept(p_queue_id bigint) returns jsonb
 language sql stable
 set search_path = sluicegate, pg_temp
+set timezone = 'UTC' -- a time near the year 9999 lies beyond it in others
 as $$
 select jsonb_build_object(
     'max_in_flight', p.max_in_flight, 'in_flight_mode', p.in_flight_mode, 'paused', p.paused, 'paused_reason', p.paused_reason,

@@ -13,18 +13,24 @@ set lock_timeout = '10s'
 as $$
 declare
     v_queue_id bigint;
+    v_limits jsonb;
+    v_kept jsonb;
     v_fields jsonb;
 begin
     v_queue_id := sluicegate.policy_queue(p_scope, p_queue, p_actor, 'set_admission_policy', true, p_reason);
-    v_fields := sluicegate.policy_fields(p_policy,
-        sluicegate.window_limits(p_policy, sluicegate.owner_zone(sluicegate.scope_id(p_scope))));
-    perform sluicegate.lock_policy(v_queue_id);
-    if not p_policy ? 'paused' then
+    v_limits := sluicegate.window_limits(p_policy, sluicegate.owner_zone(sluicegate.scope_id(p_scope)));
+    if jsonb_typeof(p_policy) is distinct from 'object' or p_policy ? 'paused' then
+        v_fields := sluicegate.policy_fields(p_policy, v_limits);
+        perform sluicegate.lock_policy(v_queue_id);
+    else
+        perform sluicegate.lock_policy(v_queue_id);
         -- Somebody's pause ends when he resumes, or when a policy says so, not because its numbers change.
-        v_fields := v_fields || coalesce((
-            select jsonb_build_object('paused', true, 'paused_reason', p.paused_reason, 'paused_until', p.paused_until)
-            from sluicegate.policy p
-            where p.queue_id = v_queue_id and p.paused and coalesce(p.paused_until > sluicegate.clock(), true)), '{}');
+        v_kept := sluicegate.policy_kept(v_queue_id);
+        v_fields := sluicegate.policy_fields(case
+            when (v_kept -> 'paused')::boolean and coalesce((v_kept ->> 'paused_until')::timestamptz > sluicegate.clock(), true)
+                then jsonb_build_object('paused', true, 'paused_reason', v_kept -> 'paused_reason', 'paused_until', v_kept -> 'paused_until')
+            else '{}'
+        end || p_policy, v_limits);
     end if;
     return sluicegate.write_policy(v_queue_id, v_fields, 'set', p_reason, p_revision, p_actor);
 end

@@ -24,7 +24,8 @@ begin
     v_before := sluicegate.policy_document(p_queue_id);
     v_verdict := case when (select q.governed from sluicegate.queue q where q.id = p_queue_id) then sluicegate.verdict(p_queue_id) end;
     if p_fields is null and v_verdict is null then
-        perform sluicegate.refuse('SG002', 'queue', 'The queue has no policy.', 'There is nothing to take away.');
+        perform sluicegate.refuse('SG002', 'queue', format('Queue %s has no policy.',
+            (select q.name from sluicegate.queue q where q.id = p_queue_id)), 'There is nothing to take away.');
     end if;
     if p_revision is not null and p_revision <> coalesce((v_before ->> 'revision')::bigint, 0) then
         perform sluicegate.refuse('SG003', 'revision', format('The policy is at revision %s, not %s: someone else has changed it.',
@@ -59,7 +60,9 @@ begin
             from sluicegate.lane_align(l, '{}', '{}', '{}', v_now) a)
         where l.queue_id = p_queue_id;
         delete from sluicegate.policy p where p.queue_id = p_queue_id;
-        update sluicegate.queue q set governed = false where q.id = p_queue_id;
+        update sluicegate.queue q
+        set governed = false, policy_revision = coalesce((v_before ->> 'revision')::bigint, q.policy_revision)
+        where q.id = p_queue_id;
         perform sluicegate.audit_policy(p_queue_id, p_verb, v_before, null, p_reason, p_actor);
         perform sluicegate.wake_waiters(p_queue_id, v_verdict);
         return jsonb_build_object('queue', (select q.name from sluicegate.queue q where q.id = p_queue_id), 'status', 'ungoverned');
@@ -92,7 +95,7 @@ begin
         p_fields ->> 'paused_reason', (p_fields ->> 'paused_until')::timestamptz, v_lanes, (p_fields ->> 'lanes')::smallint,
         v_made, pg_current_xact_id(), v_now, v_now,
         -- After an earlier policy its revisions go on: an editor of that one is refused.
-        1 + coalesce((select max((a.before ->> 'revision')::bigint) from sluicegate.policy_audit a where a.queue_id = p_queue_id), 0))
+        1 + (select q.policy_revision from sluicegate.queue q where q.id = p_queue_id))
     on conflict (queue_id) do update
     set max_in_flight = excluded.max_in_flight, in_flight_mode = excluded.in_flight_mode, paused = excluded.paused,
         paused_reason = excluded.paused_reason, paused_until = excluded.paused_until, lanes = excluded.lanes,
