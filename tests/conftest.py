@@ -1,7 +1,7 @@
 """Fixtures for every test. ``dsn``, ``db`` and ``client`` each give a fresh, migrated database of its own.
 
 A test marked ``both_versions`` runs on the embedded PostgreSQL and on Debian's PostgreSQL 15; in a full run all of
-``tests/sql`` does. ``SLUICEGATE_TEST_PG=15`` moves the whole run to 15.
+``tests/sql`` does, but for what judges a test and not a server (``one_version``). ``SLUICEGATE_TEST_PG=15`` moves the whole run to 15.
 """
 
 import os
@@ -62,7 +62,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     versions = [_only_version() or "18"]
     in_sql = metafunc.definition.path.is_relative_to(metafunc.config.rootpath / "tests" / "sql")
     wants_both = metafunc.definition.get_closest_marker("both_versions") is not None or (full() and in_sql)
-    if wants_both and _only_version() is None:
+    if wants_both and _only_version() is None and metafunc.definition.get_closest_marker("one_version") is None:
         versions.append("15")
     suffix = "-durable" if metafunc.definition.get_closest_marker("durable") else ""
     params = [

@@ -389,6 +389,7 @@ TRIED = list(BROKEN) if full() else list(BROKEN)[:3]
 
 
 @pytest.mark.slow
+@pytest.mark.one_version
 @pytest.mark.parametrize("fault", TRIED)
 def test_the_machine_finds_a_rule_that_is_broken_on_purpose(sql: Sql, fault: str) -> None:
     function, shipped, broken = BROKEN[fault]
