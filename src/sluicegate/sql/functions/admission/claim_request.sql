@@ -87,6 +87,8 @@ begin
 
     -- Another round only when a queue turned out to be closed: it leaves, and the others get its place.
     while cardinality(v_open) > 0 and v_count < v_n loop
+        -- SKIP LOCKED may wait (admit_fast).
+        perform sluicegate.wait_briefly();
         v_taken := sluicegate.take(v_open, v_n - v_count, v_now, p_freed);
         if cardinality(v_taken.ids) > 0 then
             v_claims := v_claims || sluicegate.open_claims(v_taken.ids, v_taken.at, v_taken.lanes, v_lease, p_worker);
