@@ -21,6 +21,7 @@ declare
     v_fast record;
     v_slow record;
     v_held boolean := sluicegate.holds_lanes();
+    v_began timestamptz := clock_timestamp();
 begin
     ids := '{}';
     lanes := '{}';
@@ -88,8 +89,13 @@ begin
         -- Drops the lanes: nobody waits for one while he holds another.
         raise exception using errcode = 'SG00A', message = 'no lane had room';
     exception
-        when sqlstate 'SG00A' then
-            if state is null and v_held then
+        when sqlstate 'SG00A' or lock_not_available then
+            if sqlstate = '55P03' and clock_timestamp() > v_began + interval '5 s' then
+                state := 'unavailable';
+                verdict := sluicegate.unavailable(sqlstate, sqlerrm, true);
+                -- A call that has waited for a lane in vain waits for no other: one wait, however many queues it asks.
+                perform set_config('sluicegate.holds_lanes', pg_current_xact_id()::text, true);
+            elsif state is null and v_held then
                 state := 'busy';
                 -- The session's next call begins with this queue: see claim.
                 perform set_config('sluicegate.owed', p_queue_id::text, false);
@@ -99,8 +105,6 @@ begin
         when others then
             state := 'unavailable';
             verdict := sluicegate.unavailable(sqlstate, sqlerrm, true);
-            -- A call that has waited for a lane in vain waits for no other: one wait, however many queues it asks.
-            perform set_config('sluicegate.holds_lanes', pg_current_xact_id()::text, true);
     end;
     if state is not null then
         return;

@@ -38,26 +38,18 @@ begin
         -- Three full lanes are enough to ask the verdict; a batch that has begun is filled from all of them.
         continue when v_try between 3 and p_lanes - 1 and cardinality(lanes) = 0;
         v_at := (v_first + v_try) % p_lanes;
-        if v_try < p_lanes and locked = 0 and p_may_wait then
+        if v_try < p_lanes then
+            if locked = 1 or not p_may_wait then
+                -- Whoever holds a lane must not wait, and SKIP LOCKED can: when the one that changed the row ends just then, it goes on to the
+                -- new version and waits for whoever has locked that. Then admit gives these lanes up. Not in a block of its own here: a row
+                -- that is locked in a subtransaction which ended well is waited for to the end of the whole transaction, whatever becomes of it.
+                perform set_config('lock_timeout', '200ms', true);
+            end if;
             select l.* into v_lane from sluicegate.lane l
             where l.queue_id = p_queue_id and l.lane = v_at and l.gen >= (
                 select k.gen from sluicegate.lane k where k.queue_id = p_queue_id and k.lane = v_at order by k.gen desc limit 1
             )
             for no key update skip locked;
-        elsif v_try < p_lanes then
-            -- Whoever holds a lane already must not wait, and SKIP LOCKED can: when the one that changed the row ends just then, it goes on to
-            -- the new version and waits for whoever has locked that meanwhile. Such a lane is skipped after all, before a deadlock is seen.
-            begin
-                perform set_config('lock_timeout', '200ms', true);
-                select l.* into v_lane from sluicegate.lane l
-                where l.queue_id = p_queue_id and l.lane = v_at and l.gen >= (
-                    select k.gen from sluicegate.lane k where k.queue_id = p_queue_id and k.lane = v_at order by k.gen desc limit 1
-                )
-                for no key update skip locked;
-            exception
-                when lock_not_available then
-                    continue;
-            end;
         else
             select l.* into v_lane from sluicegate.lane l
             where l.queue_id = p_queue_id and l.lane = v_at and l.gen >= (
