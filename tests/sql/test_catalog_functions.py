@@ -28,6 +28,7 @@ where p.pronamespace = 'sluicegate'::regnamespace and a.grantee <> p.proowner
 # the age of a hint: it is about how long ago somebody looked, whatever a test makes of the time, and decides nothing.
 OTHER_CLOCKS = {
     "clock": "it is the clock",
+    "admit": "how long a call waited for a lane, by a clock that no test stops",
     "ready_looked": "writes when it looked",
     "lapsed_looked": "writes when it looked",
     "pending_seen": "how long ago the session counted, by a clock that no test stops",
