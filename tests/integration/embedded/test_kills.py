@@ -21,9 +21,9 @@ from tests.support.waiting import eventually
 RECOVERED = "automatic recovery in progress"
 
 
-def kill(pid: int) -> None:
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
 
 
 def log(data: Path) -> str:
@@ -200,8 +200,11 @@ def test_killing_everything_at_once_is_recovered_at_the_next_attach(
         sockets = Path(guest.socket_dir)
         writers = writing(guest.dsn)
         writers.busy()
-        for process in [guest.supervisor_pid, *(found.pid for found in server_processes(data / "cluster", sockets))]:
-            kill(process)
+        # Stopped first, or the server would end by itself, and cleanly, when its supervisor dies.
+        everything = [guest.supervisor_pid, *(found.pid for found in server_processes(data / "cluster", sockets))]
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for process in reversed(everything):
+                kill(process, number)
         guest.kill()
         eventually(lambda: not server_processes(data / "cluster", sockets), "nothing is left")  # noqa: B023
         assert (data / "cluster" / "postmaster.pid").exists()
