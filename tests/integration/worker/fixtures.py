@@ -1,5 +1,6 @@
 """Fixtures for tests with worker processes: whatever a test leaves running is found, and killed after it."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -18,7 +19,8 @@ def marked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Marked]:
     monkeypatch.setenv(MARK, mark.value)
     yield mark
     for pid in mark.pids():
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import sys
 from typing import Any
 
@@ -27,4 +28,6 @@ async def main(options: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    # Whoever runs the tests under nohup ignores it, and a worker would do so as well.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     asyncio.run(main(json.loads(sys.argv[1])))
