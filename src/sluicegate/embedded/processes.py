@@ -41,8 +41,11 @@ class ServerProcess:
     is_postmaster: bool
 
 
-def server_processes(cluster: Path, sockets: Path) -> list[ServerProcess]:
-    """The living processes of a server on this cluster, whoever started it. ``sockets`` is the server's socket directory."""
+def server_processes(cluster: Path, sockets: Path | None = None) -> list[ServerProcess]:
+    """The living processes of a server on this cluster, whoever started it.
+
+    By ``sockets``, the server's socket directory, it is also known in its first moment, before it works in the cluster.
+    """
     try:
         found = cluster.stat()
     except FileNotFoundError:
@@ -51,7 +54,7 @@ def server_processes(cluster: Path, sockets: Path) -> list[ServerProcess]:
     return [
         ServerProcess(pid, pid == postmaster)
         for pid in _living()
-        if _works_in(pid, found) or (pid == postmaster and _serves(pid, sockets))
+        if _works_in(pid, found) or (sockets is not None and pid == postmaster and _serves(pid, sockets))
     ]
 
 

@@ -14,6 +14,7 @@ from sluicegate.embedded.attachment import number, open_data_dir
 from sluicegate.embedded.binaries import probe
 from sluicegate.embedded.control import Gone, connect
 from sluicegate.embedded.layout import DataDir
+from sluicegate.embedded.processes import server_processes
 from sluicegate.embedded.starting import too_slow
 from sluicegate.errors import EmbeddedError
 
@@ -110,25 +111,33 @@ def stop(data_dir: Path, *, force: bool = False, timeout: float = _STOP_SECONDS)
 
 
 def _wait_for_end(data: DataDir, timeout: float, deadline: float) -> bool:
-    """Return when no supervisor holds its lock, be it that it was stopping already: whether one did."""
+    """Return when no supervisor holds its lock and no server is left: whether there was one.
+
+    It may have been stopping already, or the server is ending because its supervisor was killed.
+    """
     try:
         lock = os.open(data.supervisor_lock, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
-    held = False
+    found = False
     try:
         while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                held = True
-            else:
-                return held
+            if not (_is_held(lock) or server_processes(data.cluster)):
+                return found
+            found = True
             if time.monotonic() > deadline:
                 raise too_slow(data, timeout, "stop")
             time.sleep(_PAUSE_SECONDS)
     finally:
         os.close(lock)
+
+
+def _is_held(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
 
 
 def _understand(data: DataDir, answer: Mapping[str, object]) -> EmbeddedStatus:

@@ -10,8 +10,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from sluicegate.embedded import status
+from sluicegate.embedded import status, stop
 from sluicegate.embedded.processes import server_processes
+from sluicegate.errors import EmbeddedError
 from tests.integration.embedded.people import Place, User, cluster_state, wait_stopped
 from tests.support.counts import rounds
 from tests.support.requirements import requires
@@ -189,6 +190,25 @@ def test_a_killed_postmaster_is_restarted_and_recovered(
     assert log(data).count(RECOVERED) == rounds(1, 4)
     assert guest.tell("open") == {"is_open": True}
     assert user.attach(data).server_pid == before
+
+
+def test_a_server_that_still_ends_after_its_supervisor_was_killed_is_waited_for(
+    user: User, copied: Callable[..., Path]
+) -> None:
+    data = copied(user)
+    guest = user.attach(data, linger=60)
+    server = server_processes(data / "cluster")
+    for process in server:
+        kill(process.pid, signal.SIGSTOP)
+    kill(guest.supervisor_pid)
+    guest.kill()
+    with pytest.raises(EmbeddedError, match="stop"):
+        stop(data, timeout=0.5)
+    for process in server:
+        kill(process.pid, signal.SIGCONT)
+    assert stop(data) is True
+    assert server_processes(data / "cluster") == []
+    assert stop(data) is False
 
 
 def test_killing_everything_at_once_is_recovered_at_the_next_attach(
