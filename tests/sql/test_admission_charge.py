@@ -206,6 +206,7 @@ def test_an_ungoverned_queue_has_no_lane_and_tells_nothing_of_admission(sql: Sql
     assert sql.job(claim["job"]["id"])["lane"] is None
 
 
+@pytest.mark.usefixtures("midweek")  # in a day's last hour both windows end together
 def test_a_claim_is_told_what_is_left_in_every_window(sql: Sql) -> None:
     govern(sql, "q", window(10), window(3, "hour"), max_in_flight=4)
     sql.enqueue_many({"queue": "q"} for _ in range(2))

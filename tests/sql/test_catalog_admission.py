@@ -24,9 +24,9 @@ GRANTED = {
     WORKER: {
         *("claim", "claim_job", "clock", "cancel", "complete", "enqueue", "enqueue_many", "fail", "heartbeat"),
         *("heartbeat_many", "prune", "reap", "release", "retry", "open_admission", "admission_status", "budget_show"),
-        *("explain", "get_job", "list_jobs", "next_jobs", "queue_stats", "rehearse"),
+        *("demand", "explain", "get_job", "list_jobs", "next_jobs", "queue_stats", "rehearse", "wake"),
     },
-    PRODUCER: {"clock", "enqueue", "enqueue_many"},
+    PRODUCER: {"clock", "enqueue", "enqueue_many", "wake"},
     READER: {
         *("clock", "admission_status", "broken_policies", "budget_audit", "budget_show", "explain", "get_job"),
         *("list_jobs", "next_jobs", "opening_policies", "queue_stats", "rehearse"),
@@ -304,7 +304,7 @@ def test_whatever_it_calls_a_role_changes_no_policy_usage_audit_lane_or_clock(
         member.do(trick)
     dice = random.Random(f"{role}{tricks}")
     functions = [one for one in stocked.rows(FUNCTIONS) if one["name"] in GRANTED.get(role, set())]
-    answered = {one["name"] for one in functions for _ in range(rounds(50, 150)) if call(member, one, dice)}
+    answered = {one["name"] for one in functions for _ in range(rounds(100, 150)) if call(member, one, dice)}
     assert answered == {one["name"] for one in functions}
     after = kept(stocked)
     # The first enqueue makes a queue; it has no policy.

@@ -33,6 +33,7 @@ OTHER_CLOCKS = {
     "lapsed_looked": "writes when it looked",
     "pending_seen": "how long ago the session counted, by a clock that no test stops",
     "check_policy_lately": "how long ago the session checked, by a clock that no test stops",
+    "wake_workers": "how long a transaction has gone on",
     "limit_fields": "names the zone localtime, to refuse it",
 }
 TIME = re.compile(

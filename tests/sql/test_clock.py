@@ -244,4 +244,7 @@ def test_decisions_follow_it(dsn: str) -> None:
 
 
 def test_the_promised_names_are_exact() -> None:
-    assert testing.__all__ == ["advance_clock", "clock_at", "freeze_clock", "restore_clock", "set_clock"]
+    assert testing.__all__ == [
+        *("advance_clock", "assert_enqueued", "assert_not_enqueued", "clock_at", "freeze_clock", "restore_clock"),
+        *("run_jobs", "set_clock"),
+    ]

@@ -2,7 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
-from tests.sql.verbs import Sql, check_ledger
+from tests.sql.budgets import govern, used, window
+from tests.sql.verbs import Sql, check_ledger, released
 
 
 def test_a_released_job_is_pending_at_its_old_place_with_its_attempt_spent(sql: Sql) -> None:
@@ -79,4 +80,41 @@ def test_a_released_job_that_was_cancelled_meanwhile_is_cancelled(sql: Sql) -> N
     sql.call("cancel", job_id=job)
     assert sql.release(claim)["state"] == "cancelled"
     assert sql.ends(job) == [("cancelled", "cancelled")]
+    check_ledger(sql)
+
+
+def test_a_refused_quota_gives_the_attempt_back_names_the_account_and_stays_charged(sql: Sql) -> None:
+    job = sql.enqueue(max_attempts=1)
+    govern(sql, "q", window(3))
+    for number in range(1, 4):
+        claim = sql.take_one()
+        assert claim["job"]["attempt"] == 1
+        (answer,) = sql.claim("nobody", finished=[released(claim, account="claude-1")])["finished"]
+        assert (answer["status"], answer["state"], answer["attempt"]) == ("ok", "pending", 0)
+        assert used(sql) == number
+    assert sql.claim()["deferred"][0]["reason"] == "window_exhausted"
+    shown = sql.call("get_job", job_id=job)["attempts"]
+    assert [(attempt["account"], attempt["started"]) for attempt in shown] == [("claude-1", True)] * 3
+    check_ledger(sql)
+
+
+def test_an_account_is_text_of_1_to_128_bytes(sql: Sql) -> None:
+    sql.enqueue()
+    claim = sql.take_one()
+    for account in ("", "a" * 129, 3, ["a"]):
+        (answer,) = sql.claim("nobody", finished=[released(claim, account=account)])["finished"]
+        assert answer["status"] == "invalid_argument"
+        assert "account" in answer["message"]
+    assert sql.state(claim["job"]["id"]) == "claimed"
+
+
+def test_a_holder_may_cancel_its_job(sql: Sql) -> None:
+    job = sql.enqueue()
+    claim = sql.take_one()
+    dropped = {**released(claim), "outcome": "cancelled", "reason": "nobody wants it"}
+    for replayed in (False, True):
+        (answer,) = sql.claim("nobody", finished=[dropped])["finished"]
+        assert (answer["status"], answer["state"], answer["replayed"]) == ("ok", "cancelled", replayed)
+    assert sql.ends(job) == [("cancelled", "cancelled")]
+    assert sql.job(job)["error"] == "nobody wants it"
     check_ledger(sql)

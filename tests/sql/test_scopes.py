@@ -154,7 +154,7 @@ def test_a_worker_needs_no_rights_on_tables(sql: Sql, as_role: Callable[[str], S
         worker.one("select count(*) from sluicegate.job")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         worker.do("delete from sluicegate.attempt")
-    for internal in ("insert_jobs('[]', null, null, '')", "finish_jobs('[]')", "refuse('SG001', '', '')"):
+    for internal in ("insert_jobs('[]', null, null, '', true)", "finish_jobs('[]')", "refuse('SG001', '', '')"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             worker.one(f"select sluicegate.{internal}")
     for n in range(4):

@@ -21,6 +21,7 @@ declare
     v_stopped boolean := false;
     v_owed text;
     v_freed bigint[] := '{}';
+    v_bytes bigint := 0;
     v_code text;
     v_message text;
     v_field text;
@@ -67,7 +68,14 @@ begin
                 perform sluicegate.refuse('55P03', null, 'Another call with this request_id, or on its jobs, is still running.',
                     'Repeat the request after a short wait.');
             end if;
-            v_response := sluicegate.claim_request(v_request, p_worker, v_freed);
+            -- Each answer is cut at 16 MiB of payloads, and all of them have to fit into one value of 256 MiB that may be six times as long
+            -- as their text: what comes after much is asked for again.
+            if v_bytes > 16777216 then
+                v_response := '{"claims": [], "deferred": [], "empty": false, "gone": [], "replayed": false, "error": null}';
+            else
+                v_response := sluicegate.claim_request(v_request, p_worker, v_freed);
+                v_bytes := v_bytes + pg_column_size(v_response);
+            end if;
         exception
             -- Also a statement_timeout: what was finished above stands.
             when query_canceled or others then
@@ -81,6 +89,10 @@ begin
         end;
         v_responses[v_ord] := v_response;
     end loop;
+    if cardinality(v_freed) > 0 then
+        perform sluicegate.wake_for_room(v_freed, array(
+            select (c -> 'job' ->> 'id')::bigint from unnest(v_responses) r cross join json_array_elements(r -> 'claims') c), true);
+    end if;
     -- Built as text and parsed once: nested jsonb is copied at every level.
     return json_build_object('responses', array_to_json(v_responses), 'finished', v_finished,
         'server_time', sluicegate.clock())::jsonb;

@@ -11,6 +11,8 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
+declare
+    v_queues bigint[];
 begin
     with lapsed as (
         select j.id, j.attempt_id, j.lease_token_hash,
@@ -34,12 +36,14 @@ begin
             worker = null, lease_expires_at = null, lease_token_hash = null
         from lapsed l
         where j.id = l.id
-        returning l.disposition
+        returning l.disposition, j.queue_id
     )
     select count(*) filter (where m.disposition = 'requeued'), count(*) filter (where m.disposition = 'dead_lettered'),
-        count(*) filter (where m.disposition = 'cancelled')
-    into requeued, dead_lettered, cancelled
+        count(*) filter (where m.disposition = 'cancelled'), array_agg(distinct m.queue_id)
+    into requeued, dead_lettered, cancelled, v_queues
     from moved m;
     perform sluicegate.ready_below(p_ids);
+    -- Each of them waits again, or has left room.
+    perform sluicegate.wake_workers(v_queues);
 end
 $$;

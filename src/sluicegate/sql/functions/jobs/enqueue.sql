@@ -1,4 +1,6 @@
--- Adds one job, inside the caller's transaction; insert_jobs does the work and says what it waits for.
+-- Adds one job, inside the caller's transaction; insert_jobs does the work and says what it waits for. p_wake false tells no worker of it:
+-- only for callers that have told of the queue within the last 40 ms and commit at once. Null tells even if the queue is closed now: for
+-- transactions that go on for long, in which it may open.
 -- Answers {id, created, state, queue}. Raises SG001, SG002, SG003.
 -- grants: worker, producer
 create or replace function sluicegate.enqueue(
@@ -14,7 +16,8 @@ create or replace function sluicegate.enqueue(
     p_max_attempts integer default 5,
     p_backoff jsonb default null,
     p_request_id text default null,
-    p_scope text default 'endpoint:default'
+    p_scope text default 'endpoint:default',
+    p_wake boolean default true
 ) returns jsonb
 language plpgsql security definer
 set search_path = sluicegate, pg_temp
@@ -64,7 +67,10 @@ begin
         returning id into v_id;
     end if;
     if v_id is null then
-        return sluicegate.insert_jobs(v_jobs, p_request_id, p_scope, '%2$s') -> 'jobs' -> 0;
+        return sluicegate.insert_jobs(v_jobs, p_request_id, p_scope, '%2$s', p_wake) -> 'jobs' -> 0;
+    end if;
+    if p_wake is distinct from false then
+        perform sluicegate.wake_workers(array[v_queue_id], p_wake is null);
     end if;
     v_answer := jsonb_build_object('id', v_id, 'created', true, 'state', 'pending', 'queue', p_queue);
     if p_request_id is not null then

@@ -1,8 +1,8 @@
 -- Adds 1 to 10,000 jobs in one round trip, inside the caller's transaction, all or none; answers in input
--- order. insert_jobs does the work and says what it waits for. Raises SG001 naming jobs[N].field, SG002, SG003.
+-- order. insert_jobs does the work and says what it waits for; p_wake as in enqueue. Raises SG001 naming jobs[N].field, SG002, SG003.
 -- grants: worker, producer
 create or replace function sluicegate.enqueue_many(
-    p_jobs jsonb, p_request_id text default null, p_scope text default 'endpoint:default'
+    p_jobs jsonb, p_request_id text default null, p_scope text default 'endpoint:default', p_wake boolean default true
 ) returns jsonb
 language plpgsql security definer
 set search_path = sluicegate, pg_temp
@@ -42,7 +42,7 @@ begin
     end if;
     loop
         begin
-            return sluicegate.insert_jobs(p_jobs, p_request_id, p_scope, 'jobs[%1$s].%2$s');
+            return sluicegate.insert_jobs(p_jobs, p_request_id, p_scope, 'jobs[%1$s].%2$s', p_wake);
         exception
             when sqlstate 'SG0DK' then
                 -- A job that had one of the keys ended meanwhile. All again: to add the one alone would take it out of order.

@@ -1,8 +1,9 @@
--- Completes, fails or releases jobs by their lease tokens, each idempotent by its token. Locks the jobs in id order and
+-- Completes, fails, releases or cancels jobs by their lease tokens, each idempotent by its token. Locks the jobs in id order and
 -- waits for them. A token that is not the current one is answered by finish_replay. Answers in input order.
--- Raises SG001 for a malformed item, SG002 for an unknown scope.
+-- p_wake: workers are told of the room that it leaves; else that is left to the caller. Raises SG001 for a malformed item, SG002 for an
+-- unknown scope.
 -- grants: none
-create or replace function sluicegate.finish_jobs(p_items jsonb) returns json
+create or replace function sluicegate.finish_jobs(p_items jsonb, p_wake boolean default true) returns json
 language plpgsql
 set search_path = sluicegate, pg_temp
 set jit = off
@@ -16,6 +17,8 @@ declare
     v_now timestamptz;
     v_answer json;
     v_requeued bigint[];
+    v_ended bigint[];
+    v_queues bigint[];
     v_refused bigint;
 begin
     perform sluicegate.check_finish(p_items);
@@ -34,19 +37,22 @@ begin
 
     with item as materialized (
         select i.ord, i.job_id, sha256(convert_to(coalesce(i.lease_token, ''), 'UTF8')) as token_hash, i.outcome, i.result,
-            coalesce(i.error, i.reason) as error, i.summary, round(i.retry_in_seconds, 6)::double precision as retry_in_seconds, coalesce(i.retry, true) as retry,
-            i.not_before, coalesce(i.started, true) as started, v_scope_ids[array_position(v_scopes, i.scope)] as scope_id
+            coalesce(i.error, i.reason) as error, i.summary, coalesce(i.retry, true) as retry, i.not_before,
+            round(i.retry_in_seconds, 6)::double precision as retry_in_seconds, coalesce(i.started, true) as started, i.account,
+            v_scope_ids[array_position(v_scopes, i.scope)] as scope_id
         from rows from (jsonb_to_recordset(p_items) as (
                 job_id bigint, lease_token text, outcome text, result jsonb, error text, reason text, summary text,
-                retry_in_seconds numeric, retry boolean, not_before timestamptz, started boolean, scope text
+                retry_in_seconds numeric, retry boolean, not_before timestamptz, started boolean, account text, scope text
             )) with ordinality as i(
                 job_id, lease_token, outcome, result, error, reason, summary, retry_in_seconds, retry, not_before, started,
-                scope, ord
+                account, scope, ord
             )
     ), held as materialized (
         select distinct on (i.job_id) i.*, j.attempt_id,
-            -- A claim at the cap did not raise the counter, so it has nothing to give back.
-            j.attempt - (not i.started and i.outcome = 'released' and j.attempt_counted is not false)::integer as attempt,
+            -- What never ran, or was refused by a provider, has not been an attempt. A claim at the cap did not raise the counter, so
+            -- it has nothing to give back.
+            j.attempt - ((not i.started or i.account is not null) and i.outcome = 'released' and j.attempt_counted is not false)::integer
+                as attempt,
             j.max_attempts, j.cancel_requested_at is not null as cancelled,
             case when i.outcome = 'failed' then v_now + make_interval(secs => coalesce(
                 i.retry_in_seconds,
@@ -58,7 +64,7 @@ begin
     ), decided as materialized (
         select h.*, case
                 when h.outcome = 'completed' then 'done'
-                when h.cancelled then 'cancelled'
+                when h.cancelled or h.outcome = 'cancelled' then 'cancelled'
                 when h.outcome = 'failed' and (h.attempt >= h.max_attempts or not h.retry) then 'dead_lettered'
                 when h.outcome = 'failed' then 'retry_scheduled'
                 else 'requeued'
@@ -67,9 +73,9 @@ begin
         from held h
     ), ended as (
         insert into sluicegate.attempt_end
-            (attempt_id, job_id, ended_at, outcome, disposition, started, error, summary, lease_token_hash)
+            (attempt_id, job_id, ended_at, outcome, disposition, started, account, error, summary, lease_token_hash)
         select d.attempt_id, d.job_id, v_now, case d.disposition when 'cancelled' then 'cancelled' else d.outcome end, d.disposition,
-            d.started, d.error, d.summary, d.token_hash
+            d.started, d.account, d.error, d.summary, d.token_hash
         from decided d
     ), moved as (
         update sluicegate.job j
@@ -87,10 +93,11 @@ begin
             worker = null, lease_expires_at = null, lease_token_hash = null
         from decided d
         where j.id = d.job_id
-        returning d.ord, j.id, j.state, j.run_at, j.attempt, j.max_attempts
+        returning d.ord, j.id, j.queue_id, j.state, j.run_at, j.attempt, j.max_attempts
     )
     select
-        array_agg(m.id) filter (where m.state = 'pending'), count(*) filter (where m.id is null),
+        array_agg(m.id) filter (where m.state = 'pending'), array_agg(distinct m.queue_id) filter (where m.state = 'pending'),
+        array_agg(m.id), count(*) filter (where m.id is null),
         json_agg(case
             when m.id is not null then json_build_object(
                 'job_id', m.id, 'status', 'ok', 'replayed', false, 'state', m.state, 'dead_letter', m.state = 'failed',
@@ -98,11 +105,15 @@ begin
             -- Answered below, under the new state of the jobs.
             else json_build_array(i.job_id, i.scope_id, encode(i.token_hash, 'hex'), i.outcome)
         end order by i.ord)
-    into v_requeued, v_refused, v_answer
+    into v_requeued, v_queues, v_ended, v_refused, v_answer
     from item i left join moved m on m.ord = i.ord;
 
     if v_requeued is not null then
         perform sluicegate.ready_below(v_requeued);
+        perform sluicegate.wake_workers(v_queues);
+    end if;
+    if p_wake then
+        perform sluicegate.wake_for_room(v_ended, '{}', false);
     end if;
     if v_refused > 0 then
         select json_agg(case

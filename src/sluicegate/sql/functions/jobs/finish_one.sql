@@ -10,7 +10,7 @@ declare
     v_message text;
     v_field text;
 begin
-    return sluicegate.finish_jobs(jsonb_build_array(p_item)) -> 0;
+    return sluicegate.finish_jobs(jsonb_build_array(p_item), false) -> 0;
 exception
     when lock_not_available then
         return json_build_object('job_id', p_item -> 'job_id', 'status', 'unavailable', 'replayed', false, 'message',

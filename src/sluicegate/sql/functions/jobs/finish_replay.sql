@@ -23,7 +23,7 @@ begin
     from sluicegate.attempt a join sluicegate.attempt_end e on e.attempt_id = a.id
     where a.job_id = p_job_id and e.lease_token_hash = p_token_hash;
     -- A holder that was told of the cancellation ends its attempt as failed or released; it is recorded as cancelled.
-    if v_end.outcome = p_outcome or (v_end.outcome = 'cancelled' and p_outcome in ('failed', 'released')) then
+    if v_end.outcome = p_outcome or (v_end.outcome = 'cancelled' and p_outcome in ('failed', 'released', 'cancelled')) then
         return jsonb_build_object('job_id', p_job_id, 'status', 'ok', 'replayed', true, 'state', v_job.state,
             'dead_letter', v_job.state = 'failed', 'run_at', v_job.run_at, 'attempt', v_job.attempt,
             'max_attempts', v_job.max_attempts, 'message', null);

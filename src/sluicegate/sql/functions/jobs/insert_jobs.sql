@@ -2,8 +2,9 @@
 -- added: the answer names that job, created false. Rows are inserted in the order of their dedup keys, so two
 -- calls cannot deadlock; waits only for a transaction that is adding the same key or queue. Raises SG001-SG003.
 -- grants: none
-create or replace function sluicegate.insert_jobs(p_jobs jsonb, p_request_id text, p_scope text, p_field text)
-returns jsonb
+create or replace function sluicegate.insert_jobs(
+    p_jobs jsonb, p_request_id text, p_scope text, p_field text, p_wake boolean
+) returns jsonb
 language plpgsql
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
@@ -165,7 +166,7 @@ begin
     end if;
     if v_freed and cardinality(v_keys) = 1 then
         -- The job in the way ended between the two statements: its key is free again.
-        v_answer := sluicegate.insert_jobs(p_jobs, null, p_scope, p_field);
+        v_answer := sluicegate.insert_jobs(p_jobs, null, p_scope, p_field, p_wake);
     elsif v_freed then
         -- Among many it is not added alone, out of order: enqueue_many starts again.
         perform sluicegate.refuse('SG0DK', 'dedup_key', 'A job with one of these dedup keys has just ended.', 'Enqueue again.');
@@ -173,6 +174,9 @@ begin
         and c.looked_at > clock_timestamp() - interval '1 second')
     then
         perform sluicegate.ready_below(v_ids);
+    end if;
+    if p_wake is distinct from false and not v_freed and array_remove(v_ids, null) <> '{}' then
+        perform sluicegate.wake_workers(v_queue_ids, p_wake is null);
     end if;
     if p_request_id is not null then
         perform sluicegate.request_keep(v_scope_id, p_request_id, 'enqueue', p_jobs, v_answer);

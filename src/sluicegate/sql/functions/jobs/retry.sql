@@ -14,7 +14,7 @@ declare
     v_other bigint;
 begin
     perform sluicegate.wait_briefly();
-    select j.state, j.dedup_key into v_job
+    select j.state, j.dedup_key, j.queue_id into v_job
     from sluicegate.job j where j.id = p_job_id and j.scope_id = v_scope_id for no key update;
     if not found then
         return sluicegate.job_not_found(p_job_id);
@@ -46,6 +46,7 @@ begin
         end;
     end loop;
     perform sluicegate.ready_below(array[p_job_id]);
+    perform sluicegate.wake_workers(array[v_job.queue_id]);
     return jsonb_build_object('job_id', p_job_id, 'status', 'ok', 'state', 'pending', 'message', null);
 end
 $$;

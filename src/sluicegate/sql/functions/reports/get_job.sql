@@ -27,7 +27,7 @@ begin
         'attempts', (
             select coalesce(jsonb_agg(to_jsonb(a) order by a.seq desc), '[]')
             from (
-                select a.id, a.seq, a.attempt, a.opened_at, a.worker, e.ended_at, e.outcome, e.disposition, e.started, e.error,
+                select a.id, a.seq, a.attempt, a.opened_at, a.worker, e.ended_at, e.outcome, e.disposition, e.started, e.account, e.error,
                     e.summary
                 from sluicegate.attempt a left join sluicegate.attempt_end e on e.attempt_id = a.id
                 where a.job_id = p_job_id
