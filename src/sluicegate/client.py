@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +15,8 @@ from sluicegate.model import (
     Cancelled,
     Claim,
     ClaimAnswer,
+    ClaimAnswers,
+    ClaimRequest,
     Enqueued,
     EnqueuedMany,
     Finish,
@@ -140,6 +142,11 @@ class Client(AsyncBudgets):
         return self._database.scope
 
     @property
+    def worker(self) -> str | None:
+        """Who claims, as jobs and their attempts show it."""
+        return self._worker
+
+    @property
     def dsn(self) -> str:
         """The database this client works on; it may hold a password. Raises Unavailable before the client is open."""
         if self._database is None:
@@ -217,6 +224,13 @@ class Client(AsyncBudgets):
             request_id=request_id,
             finished=finished,
         )
+
+    async def claim_many(self, asks: Sequence[ClaimRequest], *, finished: Iterable[FinishItem] = ()) -> ClaimAnswers:
+        """Several claims (1 to 100) in one call, each answered by itself, as ``claim`` would, but ``busy`` at once.
+
+        What makes one of them impossible is its ``error``. Raises InvalidArgument, Unavailable.
+        """
+        return await self._ops.claim_many(asks, scope=self.scope, worker=self._worker, finished=finished)
 
     async def claim_job(self, job_id: int, *, lease_seconds: int | None = None, request_id: str | None = None) -> Claim:
         """Take one job by its id, if it is due and free. Raises Conflict with its state, NotFound.
@@ -357,7 +371,7 @@ class Client(AsyncBudgets):
         return self._opened
 
     async def _find(self) -> Database:
-        self._calls.sent()  # a private PostgreSQL that is starting is let go of, not lost
+        self._calls.sent(None)  # a private PostgreSQL that is starting is let go of, however long it takes
         return await async_blocking(lambda: open_database(self._dsn, self._wanted_scope, self._data_dir))
 
     async def _let_go(self, database: Database) -> None:

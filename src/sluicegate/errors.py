@@ -2,6 +2,16 @@
 
     SluicegateError          internal           anything the database said that we have no better word for
     ├── InvalidArgument      invalid_argument   SG001   a value was refused; ``field`` names it; nothing changed
+    │   └── InvalidWorker                               the settings of a worker do not fit together; nothing was started
+    │       ├── MinWorkersExceedGlobal                  the floors are more than the pool has slots
+    │       ├── InvalidWeight                           a weight is not a whole number of at least 1
+    │       ├── InvalidFloor                            a floor is negative, or above the queue's own cap
+    │       ├── InvalidPool                             a pool, or a queue, without slots
+    │       ├── InvalidRate                             a rate limit that lets nothing through
+    │       ├── PoolRequired                            a floor or a weight, and no pool that they could divide
+    │       ├── UnknownOption                           a setting that a queue does not have
+    │       ├── DuplicateQueue                          one queue, set twice
+    │       └── NoQueues                                nothing to work on
     ├── NotFound             not_found          SG002   no such job, queue or scope within reach
     ├── Conflict             conflict           SG003   the job, token or request id is not in the state this call needs
     ├── Deferred             deferred                   the job's queue is closed now; the job waits, and nothing was charged
@@ -24,13 +34,23 @@ from typing import Any, ClassVar
 __all__ = [
     "Conflict",
     "Deferred",
+    "DuplicateQueue",
     "EmbeddedError",
     "Forbidden",
     "InvalidArgument",
+    "InvalidFloor",
+    "InvalidPool",
+    "InvalidRate",
+    "InvalidWeight",
+    "InvalidWorker",
+    "MinWorkersExceedGlobal",
+    "NoQueues",
     "NotFound",
+    "PoolRequired",
     "SchemaMismatch",
     "SluicegateError",
     "Unavailable",
+    "UnknownOption",
     "WrongIsolation",
 ]
 
@@ -80,6 +100,46 @@ class InvalidArgument(SluicegateError):
 
     def _facts(self) -> dict[str, object]:
         return {"field": self.field}
+
+
+class InvalidWorker(InvalidArgument):
+    """The settings of a worker do not fit together; ``field`` names the queue and the setting. Nothing was started."""
+
+
+class MinWorkersExceedGlobal(InvalidWorker):
+    """The floors of all queues are more than ``global_max_workers``."""
+
+
+class InvalidWeight(InvalidWorker):
+    """A weight is not a whole number from 1 to 1,000,000."""
+
+
+class InvalidFloor(InvalidWorker):
+    """A floor is not a whole number of at least 0, or is above the queue's own cap."""
+
+
+class InvalidPool(InvalidWorker):
+    """A pool, or a queue, has no slots, or more than 10,000."""
+
+
+class InvalidRate(InvalidWorker):
+    """A rate limit would let nothing through, or is no number."""
+
+
+class PoolRequired(InvalidWorker):
+    """A floor or a weight was given without ``global_max_workers``, so there is no pool that it could divide."""
+
+
+class UnknownOption(InvalidWorker):
+    """A queue has no setting of this name."""
+
+
+class DuplicateQueue(InvalidWorker):
+    """One queue has been set twice."""
+
+
+class NoQueues(InvalidWorker):
+    """There is no queue to work on."""
 
 
 class NotFound(SluicegateError):

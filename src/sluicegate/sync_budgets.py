@@ -12,6 +12,7 @@ from sluicegate.model import (
     AdmissionStatus,
     Budget,
     BudgetAudit,
+    Demand,
     Explanation,
     NextJobs,
     QueueAdmission,
@@ -76,6 +77,10 @@ class SyncBudgets(ABC):
     def open_admission(self, queue: str) -> QueueAdmission:
         """Open a first policy whose answer was ``opening``, if it may be by now; claims do the same. Raises NotFound."""
         return self._ops.open_admission(queue, scope=self.scope)
+
+    def demand(self, *queues: str, most: int = 100) -> Demand:
+        """How many jobs of each queue could start now, counted to ``most`` (1 to 10,000). Only a claim decides."""
+        return self._ops.demand(queues, most, scope=self.scope)
 
     def admission_status(self, queue: str | None = None) -> AdmissionStatus:
         """Policy, use and verdict of every queue that has a policy, or of one. Raises NotFound."""

@@ -47,6 +47,7 @@ class _Link:
         self._server = server
         self._losing: Loss | None = None
         self._unread = b""
+        self._silent = False
         self._threads = [threading.Thread(target=pump, daemon=True) for pump in (self._to_server, self._to_client)]
 
     def start(self) -> None:
@@ -59,12 +60,18 @@ class _Link:
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
 
+    def silence(self) -> None:
+        """Swallow from now on whatever either end sends, and let neither know."""
+        self._silent = True
+
     def join(self) -> None:
         for thread in self._threads:
             thread.join(10)
 
     def _to_server(self) -> None:
         while data := self._read(self._client):
+            if self._silent:
+                continue
             loss = self._proxy.loss_for(data)
             if loss is not None and not loss.reply:
                 self._proxy.lost(loss)
@@ -77,6 +84,8 @@ class _Link:
 
     def _to_client(self) -> None:
         while data := self._read(self._server):
+            if self._silent:
+                continue
             if self._losing is not None:
                 if self._is_answered(data):
                     self._proxy.lost(self._losing)
@@ -181,6 +190,12 @@ class Proxy:
         for link in links:
             link.cut()
         return links
+
+    def silence(self) -> None:
+        """Every connection there is stays open and brings nothing any more, as if its other end were gone. New ones work."""
+        with self._lock:
+            for link in self._links:
+                link.silence()
 
     @contextlib.contextmanager
     def blackhole(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ from sluicegate.model.admission import (
     BudgetAudit,
     ClosedGate,
     Deferral,
+    Demand,
     Explanation,
     Forgiven,
     Gate,
@@ -16,6 +17,7 @@ from sluicegate.model.admission import (
     NextJob,
     NextJobs,
     QueueAdmission,
+    QueueDemand,
     Rehearsal,
     RehearsedDay,
     ShadowLimit,
@@ -26,8 +28,9 @@ from sluicegate.model.admission import (
 )
 from sluicegate.model.attempt import Attempt, PriorAttempt
 from sluicegate.model.change import Cancelled, Pruned, Reaped, Retried
-from sluicegate.model.claim import Claim, ClaimAnswer, ClaimRefusal, GoneJob
+from sluicegate.model.claim import Claim, ClaimAnswer, ClaimAnswers, ClaimRefusal, ClaimRequest, GoneJob
 from sluicegate.model.finish import Finish, FinishItem
+from sluicegate.model.health import HardReserved, QueueCapacity, QueueHealth, Weighted, WorkerHealth
 from sluicegate.model.job import (
     JOB_STATES,
     Backoff,
@@ -58,9 +61,12 @@ __all__ = [
     "Cancelled",
     "Claim",
     "ClaimAnswer",
+    "ClaimAnswers",
     "ClaimRefusal",
+    "ClaimRequest",
     "ClosedGate",
     "Deferral",
+    "Demand",
     "Enqueued",
     "EnqueuedMany",
     "Explanation",
@@ -70,6 +76,7 @@ __all__ = [
     "FullJob",
     "Gate",
     "GoneJob",
+    "HardReserved",
     "Heartbeat",
     "Holder",
     "Job",
@@ -85,7 +92,10 @@ __all__ = [
     "PriorAttempt",
     "Pruned",
     "QueueAdmission",
+    "QueueCapacity",
     "QueueCounts",
+    "QueueDemand",
+    "QueueHealth",
     "QueueStats",
     "Reaped",
     "Rehearsal",
@@ -94,6 +104,8 @@ __all__ = [
     "ShadowLimit",
     "UsedWindow",
     "Verdict",
+    "Weighted",
     "Window",
     "WindowLimit",
+    "WorkerHealth",
 ]

@@ -305,6 +305,35 @@ class Explanation(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueDemand(Record):
+    """How many jobs of a queue could start now.
+
+    ``waiting`` counts those that are due, to as many as were asked for, and is all of them if ``waiting_exact``; ``ready``
+    is no more than an open queue's limits leave room for. A closed queue has its ``reason``, whether anything waits in it
+    or not, the closed gates in ``all``, and ``next_eligible_at`` if that is known, a hint unless ``exact``. Where nothing
+    waits, the next job is due at ``next_due_at``.
+    """
+
+    queue: str
+    ready: int
+    waiting: int
+    waiting_exact: bool
+    reason: str | None
+    next_eligible_at: datetime | None
+    exact: bool
+    all: tuple[ClosedGate, ...]
+    next_due_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand(Record):
+    """What could start now, a queue each, in the order they were asked for."""
+
+    queues: tuple[QueueDemand, ...]
+    server_time: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NextJob(Record):
     """A job that waits: ``status`` is ``admitted``, ``deferred`` (with its ``reason``) or ``scheduled``."""
 

@@ -25,6 +25,7 @@ class Attempt(Record):
     """An attempt in a job's history; ``ended_at``, ``outcome`` and ``disposition`` are None while it is open.
 
     ``seq`` counts every claim the job ever had and is never reset; ``attempt`` is the counter ``max_attempts`` bounds.
+    ``account`` is the one whose quota was used up, in an attempt that was refused and therefore does not count.
     """
 
     id: int
@@ -36,5 +37,6 @@ class Attempt(Record):
     outcome: str | None
     disposition: str | None
     started: bool | None
+    account: str | None
     error: str | None
     summary: str | None

@@ -37,6 +37,16 @@ class Claim(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """One of several claims in a call: up to ``n`` (1 to 1,000) jobs of ``queues``. See ``Client.claim``."""
+
+    queues: tuple[str, ...]
+    n: int = 1
+    lease_seconds: int | None = None
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GoneJob(Record):
     """A job that an earlier answer to the same request id held, and that is no longer claimed by it."""
 
@@ -76,3 +86,12 @@ class ClaimAnswer(Record):
     @property
     def busy(self) -> bool:
         return not (self.claims or self.deferred or self.empty or self.gone or self.error)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAnswers(Record):
+    """What a call with several claims brought: an answer for each in their order, and one for each finish it carried."""
+
+    responses: tuple[ClaimAnswer, ...]
+    finished: tuple[Finish, ...]
+    server_time: datetime

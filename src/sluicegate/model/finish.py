@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from sluicegate.model.lease import Lease
 
 CallStatus = Literal["ok", "conflict", "not_found", "invalid_argument", "unavailable"]
-Outcome = Literal["completed", "failed", "released"]
+Outcome = Literal["completed", "failed", "released", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
 class FinishItem(Record):
-    """One finish to send along with a claim; build it with ``completed``, ``failed`` or ``released``."""
+    """One finish to send along with a claim; build it with one of the functions below."""
 
     job_id: int
     lease_token: str = field(repr=False)
@@ -31,6 +31,7 @@ class FinishItem(Record):
     reason: str | None = None
     not_before: datetime | None = None
     started: bool = True
+    account: str | None = None
 
     @classmethod
     def completed(cls, lease: Claim | Lease, result: Any = None, *, summary: str | None = None) -> FinishItem:
@@ -69,6 +70,21 @@ class FinishItem(Record):
     ) -> FinishItem:
         """The job goes back unfinished; ``started=False`` (it never ran) gives the attempt back as well."""
         return cls(lease.job_id, lease.lease_token, "released", reason=reason, not_before=not_before, started=started)
+
+    @classmethod
+    def refused(
+        cls, lease: Claim | Lease, *, account: str, reason: str | None = None, not_before: datetime | None = None
+    ) -> FinishItem:
+        """``account`` (1 to 128 bytes) has no quota left: the job goes back, and the attempt does not count.
+
+        It stays charged to the queue's budget, since it was claimed.
+        """
+        return cls(lease.job_id, lease.lease_token, "released", reason=reason, not_before=not_before, account=account)
+
+    @classmethod
+    def dropped(cls, lease: Claim | Lease, *, reason: str | None = None) -> FinishItem:
+        """Nobody needs the job any more: it ends as cancelled."""
+        return cls(lease.job_id, lease.lease_token, "cancelled", reason=reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from sluicegate.model import (
     Cancelled,
     Claim,
     ClaimAnswer,
+    ClaimAnswers,
     Deferral,
     Enqueued,
     EnqueuedMany,
@@ -50,6 +51,21 @@ def claim_answer(answer: Answer) -> ClaimAnswer:
             "server_time": answer["server_time"],
         }
     )
+
+
+def claim_answers(answer: Answer) -> ClaimAnswers:
+    """The answer to a call with several requests."""
+    shared = {"finished": [], "server_time": answer["server_time"]}
+    return ClaimAnswers(
+        tuple(claim_answer({"responses": [response], **shared}) for response in answer["responses"]),
+        finishes(answer),
+        instant(answer["server_time"]),
+    )
+
+
+def all_claims(answer: Answer) -> tuple[Claim, ...]:
+    """What a call with several requests has claimed."""
+    return tuple(claim for response in claim_answers(answer).responses for claim in response.claims)
 
 
 def _refusal(error: Answer) -> dict[str, object]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +13,7 @@ from sluicegate.model import (
     AdmissionStatus,
     Budget,
     BudgetAudit,
+    Demand,
     Explanation,
     NextJobs,
     QueueAdmission,
@@ -72,6 +73,14 @@ class AsyncBudgetOps(ABC):
     async def open_admission(self, queue: str, *, scope: str) -> QueueAdmission:
         arguments = requests.queue_of(queue, scope=scope)
         return QueueAdmission.from_dict(await self._ask_again(lambda: self._store.open_admission(arguments)))
+
+    async def demand(self, queues: Sequence[str], most: int, *, scope: str) -> Demand:
+        arguments = {
+            "queues": validate.queue_names(queues),
+            "most": validate.whole(most, "most", 1, 10_000),
+            "scope": validate.scope(scope),
+        }
+        return Demand.from_dict(await self._ask_again(lambda: self._store.demand(arguments)))
 
     async def admission_status(self, queue: str | None, *, scope: str) -> AdmissionStatus:
         arguments = requests.queue_if_any(queue, scope=scope)

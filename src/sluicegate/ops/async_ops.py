@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
@@ -9,11 +10,13 @@ from datetime import datetime
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from sluicegate.errors import Unavailable
+from sluicegate.errors import SluicegateError, Unavailable
 from sluicegate.model import (
     Cancelled,
     Claim,
     ClaimAnswer,
+    ClaimAnswers,
+    ClaimRequest,
     Enqueued,
     EnqueuedMany,
     Finish,
@@ -31,6 +34,7 @@ from sluicegate.model import (
 from sluicegate.ops import answers, requests
 from sluicegate.ops.async_budgets import AsyncBudgetOps
 from sluicegate.ops.database import Database
+from sluicegate.ops.wakes import Call, Wakes
 from sluicegate.store.async_connections import AsyncPool
 from sluicegate.store.async_store import AsyncStore
 from sluicegate.store.calls import AsyncCalls, async_blocking, async_pause
@@ -51,18 +55,33 @@ class AsyncOps(AsyncBudgetOps):
 
     def __init__(self, database: Database, pool: AsyncPool, calls: AsyncCalls, *, retries: bool = True) -> None:
         self._database = database
-        self._pool = pool
         self._calls = calls
         self._store = AsyncStore(pool)
         self._retries = retries
+        self._wakes = Wakes()
 
     async def enqueue(self, job: NewJob, *, scope: str, request_id: str | None = None) -> Enqueued:
         arguments = requests.enqueue(job, scope=scope, request_id=self._request_id(request_id))
-        return answers.enqueued(await self._ask(lambda: self._store.enqueue(arguments)))
+        call = self._wakes.call(scope, (job.queue,))
+        answer = await self._ask(
+            lambda: self._store.enqueue({**arguments, "wake": call.wake}),
+            abandoned=lambda unseen: self._told(call, (answers.enqueued(unseen),)),
+        )
+        added = answers.enqueued(answer)
+        await self._told(call, (added,))
+        return added
 
     async def enqueue_many(self, jobs: Iterable[NewJob], *, scope: str, request_id: str | None = None) -> EnqueuedMany:
-        arguments = requests.enqueue_many(list(jobs), scope=scope, request_id=self._request_id(request_id))
-        return answers.enqueued_many(await self._ask(lambda: self._store.enqueue_many(arguments)))
+        several = list(jobs)
+        arguments = requests.enqueue_many(several, scope=scope, request_id=self._request_id(request_id))
+        call = self._wakes.call(scope, (job.queue for job in several))
+        answer = await self._ask(
+            lambda: self._store.enqueue_many({**arguments, "wake": call.wake}),
+            abandoned=lambda unseen: self._told(call, answers.enqueued_many(unseen).jobs),
+        )
+        added = answers.enqueued_many(answer)
+        await self._told(call, added.jobs)
+        return added
 
     async def claim(
         self,
@@ -92,6 +111,22 @@ class AsyncOps(AsyncBudgetOps):
             # The finishes stand; only the claim is asked for again.
             answer = await self._claim({**arguments, "finished": "[]"}, scope)
         return replace(answer, finished=first.finished)
+
+    async def claim_many(
+        self,
+        asks: Sequence[ClaimRequest],
+        *,
+        scope: str,
+        worker: str | None = None,
+        finished: Iterable[FinishItem] = (),
+    ) -> ClaimAnswers:
+        named = [replace(ask, request_id=self._request_id(ask.request_id)) for ask in asks]
+        arguments = requests.claim_many(named, finished=finished, worker=worker, scope=scope)
+        answer = await self._ask(
+            lambda: self._store.claim(arguments),
+            abandoned=lambda unseen: self._give_back(answers.all_claims(unseen), scope),
+        )
+        return answers.claim_answers(answer)
 
     async def claim_job(
         self,
@@ -222,6 +257,12 @@ class AsyncOps(AsyncBudgetOps):
         arguments = requests.prune(job_days, keep_jobs, attempt_days, limit)
         return answers.pruned(await self._ask(lambda: self._store.prune(arguments)))
 
+    async def _told(self, call: Call, added: Iterable[Enqueued]) -> None:
+        """See to it that workers hear of what a call has added. A hint: that it fails changes nothing for the jobs."""
+        if self._wakes.done(call, (one.queue for one in added if one.created)):
+            with contextlib.suppress(SluicegateError):
+                await self._calls.run(self._store.wake({"queues": list(call.queues), "scope": call.scope}))
+
     async def _claim(self, arguments: requests.Arguments, scope: str) -> ClaimAnswer:
         answer = await self._ask(
             lambda: self._store.claim(arguments),
@@ -261,7 +302,6 @@ class AsyncOps(AsyncBudgetOps):
 
     async def _renewed(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         await async_blocking(self._database.renew)
-        await self._pool.renew()
         return await call()
 
     def _request_id(self, given: str | None) -> str | None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from sluicegate.errors import InvalidArgument
-from sluicegate.model import Claim, FinishItem, Lease, NewJob
+from sluicegate.model import Claim, ClaimRequest, FinishItem, Lease, NewJob
 from sluicegate.ops import validate
 from sluicegate.ops.json_text import encode
 from sluicegate.ops.text import MAX_ERROR_BYTES, MAX_SUMMARY_BYTES, clipped, storable
@@ -18,6 +18,7 @@ Arguments = Mapping[str, Any]
 MAX_JOBS = 10_000
 MAX_BULK_BYTES = 67_108_864
 MAX_FINISHES = 10_000
+MAX_REQUESTS = 100
 MAX_LEASE_SECONDS = 86_400
 MAX_RETRY_SECONDS = 31_536_000
 
@@ -31,6 +32,7 @@ def enqueue(job: NewJob, *, scope: str, request_id: str | None) -> Arguments:
         "backoff": None if backoff is None else json.dumps(backoff),
         "request_id": _request_id(request_id),
         "scope": validate.scope(scope),
+        "wake": True,
     }
 
 
@@ -55,6 +57,7 @@ def enqueue_many(jobs: Sequence[Any], *, scope: str, request_id: str | None) -> 
         "jobs": f"[{', '.join(texts)}]",
         "request_id": _request_id(request_id),
         "scope": validate.scope(scope),
+        "wake": True,
     }
 
 
@@ -75,6 +78,18 @@ def _job(job: NewJob, where: str) -> tuple[dict[str, Any], str]:
     return fields, encode(job.payload, f"{where}payload")
 
 
+def claim_many(
+    asks: Sequence[ClaimRequest], *, finished: Iterable[FinishItem], worker: str | None, scope: str
+) -> Arguments:
+    if not 1 <= len(asks) <= MAX_REQUESTS:
+        validate.refuse("requests", f"holds {len(asks):,} claims", f"One call takes 1 to {MAX_REQUESTS:,}.")
+    return {
+        "requests": json.dumps([_request(ask, scope, f"requests[{index}].") for index, ask in enumerate(asks)]),
+        "worker": _worker(worker),
+        "finished": _finished(finished, scope),
+    }
+
+
 def claim(
     queues: Sequence[str],
     *,
@@ -85,15 +100,9 @@ def claim(
     worker: str | None,
     scope: str,
 ) -> Arguments:
-    request = {
-        "scope": validate.scope(scope),
-        "queues": validate.queue_names(queues),
-        "n": validate.whole(n, "n", 1, 1000),
-        "lease_seconds": _lease_seconds(lease_seconds),
-        "request_id": _request_id(request_id),
-    }
+    ask = ClaimRequest(tuple([queues] if isinstance(queues, str) else queues), n, lease_seconds, request_id)
     return {
-        "requests": json.dumps([request]),
+        "requests": json.dumps([_request(ask, scope, "")]),
         "worker": _worker(worker),
         "finished": _finished(finished, scope),
     }
@@ -224,6 +233,21 @@ def queue_stats(*, scope: str) -> Arguments:
     return {"scope": validate.scope(scope)}
 
 
+def _request(ask: ClaimRequest, scope: str, where: str) -> dict[str, Any]:
+    return {
+        "scope": validate.scope(scope),
+        "queues": validate.queue_names(ask.queues),
+        "n": validate.whole(ask.n, f"{where}n", 1, 1000),
+        "lease_seconds": _lease_seconds(ask.lease_seconds),
+        "request_id": _request_id(ask.request_id),
+    }
+
+
+def check_finish(item: FinishItem) -> None:
+    """Raises InvalidArgument for what could not be sent; ``field`` is that of the item."""
+    _finish(item, "finish", "")
+
+
 def _finished(items: Iterable[FinishItem], scope: str) -> str:
     shaped = [_finish(item, f"finished[{index}]", scope) for index, item in enumerate(items)]
     if len(shaped) > MAX_FINISHES:
@@ -249,6 +273,7 @@ def _finish(item: Any, where: str, scope: str) -> str:
         "reason": _last_words(item.reason, f"{where}.reason", MAX_ERROR_BYTES),
         "not_before": None if item.not_before is None else validate.moment(item.not_before, f"{where}.not_before"),
         "started": validate.flag(item.started, f"{where}.started"),
+        "account": None if item.account is None else validate.text(item.account, f"{where}.account", 128, least=1),
         "scope": scope,
     }
     return f'{{"result": {result}, {json.dumps(fields)[1:]}'

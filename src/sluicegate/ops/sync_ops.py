@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -10,11 +11,13 @@ from datetime import datetime
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from sluicegate.errors import Unavailable
+from sluicegate.errors import SluicegateError, Unavailable
 from sluicegate.model import (
     Cancelled,
     Claim,
     ClaimAnswer,
+    ClaimAnswers,
+    ClaimRequest,
     Enqueued,
     EnqueuedMany,
     Finish,
@@ -32,6 +35,7 @@ from sluicegate.model import (
 from sluicegate.ops import answers, requests
 from sluicegate.ops.database import Database
 from sluicegate.ops.sync_budgets import SyncBudgetOps
+from sluicegate.ops.wakes import Call, Wakes
 from sluicegate.store.calls import SyncCalls, sync_blocking, sync_pause
 from sluicegate.store.sync_connections import SyncPool
 from sluicegate.store.sync_store import SyncStore
@@ -52,18 +56,33 @@ class SyncOps(SyncBudgetOps):
 
     def __init__(self, database: Database, pool: SyncPool, calls: SyncCalls, *, retries: bool = True) -> None:
         self._database = database
-        self._pool = pool
         self._calls = calls
         self._store = SyncStore(pool)
         self._retries = retries
+        self._wakes = Wakes()
 
     def enqueue(self, job: NewJob, *, scope: str, request_id: str | None = None) -> Enqueued:
         arguments = requests.enqueue(job, scope=scope, request_id=self._request_id(request_id))
-        return answers.enqueued(self._ask(lambda: self._store.enqueue(arguments)))
+        call = self._wakes.call(scope, (job.queue,))
+        answer = self._ask(
+            lambda: self._store.enqueue({**arguments, "wake": call.wake}),
+            abandoned=lambda unseen: self._told(call, (answers.enqueued(unseen),)),
+        )
+        added = answers.enqueued(answer)
+        self._told(call, (added,))
+        return added
 
     def enqueue_many(self, jobs: Iterable[NewJob], *, scope: str, request_id: str | None = None) -> EnqueuedMany:
-        arguments = requests.enqueue_many(list(jobs), scope=scope, request_id=self._request_id(request_id))
-        return answers.enqueued_many(self._ask(lambda: self._store.enqueue_many(arguments)))
+        several = list(jobs)
+        arguments = requests.enqueue_many(several, scope=scope, request_id=self._request_id(request_id))
+        call = self._wakes.call(scope, (job.queue for job in several))
+        answer = self._ask(
+            lambda: self._store.enqueue_many({**arguments, "wake": call.wake}),
+            abandoned=lambda unseen: self._told(call, answers.enqueued_many(unseen).jobs),
+        )
+        added = answers.enqueued_many(answer)
+        self._told(call, added.jobs)
+        return added
 
     def claim(
         self,
@@ -93,6 +112,22 @@ class SyncOps(SyncBudgetOps):
             # The finishes stand; only the claim is asked for again.
             answer = self._claim({**arguments, "finished": "[]"}, scope)
         return replace(answer, finished=first.finished)
+
+    def claim_many(
+        self,
+        asks: Sequence[ClaimRequest],
+        *,
+        scope: str,
+        worker: str | None = None,
+        finished: Iterable[FinishItem] = (),
+    ) -> ClaimAnswers:
+        named = [replace(ask, request_id=self._request_id(ask.request_id)) for ask in asks]
+        arguments = requests.claim_many(named, finished=finished, worker=worker, scope=scope)
+        answer = self._ask(
+            lambda: self._store.claim(arguments),
+            abandoned=lambda unseen: self._give_back(answers.all_claims(unseen), scope),
+        )
+        return answers.claim_answers(answer)
 
     def claim_job(
         self,
@@ -221,6 +256,12 @@ class SyncOps(SyncBudgetOps):
         arguments = requests.prune(job_days, keep_jobs, attempt_days, limit)
         return answers.pruned(self._ask(lambda: self._store.prune(arguments)))
 
+    def _told(self, call: Call, added: Iterable[Enqueued]) -> None:
+        """See to it that workers hear of what a call has added. A hint: that it fails changes nothing for the jobs."""
+        if self._wakes.done(call, (one.queue for one in added if one.created)):
+            with contextlib.suppress(SluicegateError):
+                self._calls.run(self._store.wake({"queues": list(call.queues), "scope": call.scope}))
+
     def _claim(self, arguments: requests.Arguments, scope: str) -> ClaimAnswer:
         answer = self._ask(
             lambda: self._store.claim(arguments),
@@ -260,7 +301,6 @@ class SyncOps(SyncBudgetOps):
 
     def _renewed(self, call: Callable[[], T]) -> T:
         sync_blocking(self._database.renew)
-        self._pool.renew()
         return call()
 
     def _request_id(self, given: str | None) -> str | None:

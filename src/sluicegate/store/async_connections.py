@@ -71,6 +71,10 @@ class AsyncPool:
             yield connection
         finally:
             await self._pool.putconn(connection)
+            if connection.closed:
+                # It is rarely alone, as after a restart of the server. The others are not asked whether they work: one
+                # whose other end has gone silently would never answer.
+                await self._pool.drain()
 
     async def _get(self) -> AsyncConnection:
         """A connection; whoever waits for one makes the pool try to connect anew, about once a second."""
@@ -79,8 +83,3 @@ class AsyncPool:
             with contextlib.suppress(psycopg_pool.PoolTimeout):
                 return await self._pool.getconn(_ASK_AGAIN_SECONDS)
         return await self._pool.getconn(max(left, 0.0))
-
-    async def renew(self) -> None:
-        """Replace the connections that have died, as after a restart of the server."""
-        self._calls.sent()  # breaking the check off would lose the connections it holds
-        await self._pool.check()

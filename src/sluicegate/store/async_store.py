@@ -27,6 +27,9 @@ class AsyncStore:
     async def enqueue_many(self, arguments: Arguments) -> Answer:
         return await self._call(statements.ENQUEUE_MANY, arguments)
 
+    async def wake(self, arguments: Arguments) -> Answer:
+        return await self._call(statements.WAKE, arguments)
+
     async def claim(self, arguments: Arguments) -> Answer:
         return await self._call(statements.CLAIM, arguments)
 
@@ -89,6 +92,9 @@ class AsyncStore:
 
     async def open_admission(self, arguments: Arguments) -> Answer:
         return await self._call(statements.OPEN_ADMISSION, arguments)
+
+    async def demand(self, arguments: Arguments) -> Answer:
+        return await self._call(statements.DEMAND, arguments)
 
     async def admission_status(self, arguments: Arguments) -> Answer:
         return await self._call(statements.ADMISSION_STATUS, arguments)

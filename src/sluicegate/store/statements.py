@@ -32,8 +32,10 @@ ENQUEUE = _call(
     backoff="jsonb",
     request_id="text",
     scope="text",
+    wake="boolean",
 )
-ENQUEUE_MANY = _call("enqueue_many", jobs="jsonb", request_id="text", scope="text")
+ENQUEUE_MANY = _call("enqueue_many", jobs="jsonb", request_id="text", scope="text", wake="boolean")
+WAKE = _call("wake", queues="text[]", scope="text")
 CLAIM = _call("claim", requests="jsonb", worker="text", finished="jsonb")
 CLAIM_JOB = _call("claim_job", job_id="bigint", lease_seconds="integer", worker="text", request_id="text", scope="text")
 COMPLETE = _call("complete", job_id="bigint", lease_token="text", result="jsonb", summary="text", scope="text")
@@ -86,6 +88,7 @@ PAUSE_QUEUE = _call("pause_queue", queue="text", reason="text", until="timestamp
 RESUME_QUEUE = _call("resume_queue", queue="text", reason="text", scope="text")
 RESET_USAGE = _call("reset_usage", queue="text", period="text", reason="text", scope="text")
 OPEN_ADMISSION = _call("open_admission", queue="text", scope="text")
+DEMAND = _call("demand", queues="text[]", most="integer", scope="text")
 ADMISSION_STATUS = _call("admission_status", queue="text", scope="text")
 BUDGET_SHOW = _call("budget_show", queue="text", scope="text")
 BUDGET_AUDIT = _call("budget_audit", queue="text", limit="integer", scope="text")

@@ -72,6 +72,10 @@ class SyncPool:
             yield connection
         finally:
             self._pool.putconn(connection)
+            if connection.closed:
+                # It is rarely alone, as after a restart of the server. The others are not asked whether they work: one
+                # whose other end has gone silently would never answer.
+                self._pool.drain()
 
     def _get(self) -> Connection:
         """A connection; whoever waits for one makes the pool try to connect anew, about once a second."""
@@ -80,8 +84,3 @@ class SyncPool:
             with contextlib.suppress(psycopg_pool.PoolTimeout):
                 return self._pool.getconn(_ASK_AGAIN_SECONDS)
         return self._pool.getconn(max(left, 0.0))
-
-    def renew(self) -> None:
-        """Replace the connections that have died, as after a restart of the server."""
-        self._calls.sent()  # breaking the check off would lose the connections it holds
-        self._pool.check()

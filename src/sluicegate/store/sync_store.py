@@ -28,6 +28,9 @@ class SyncStore:
     def enqueue_many(self, arguments: Arguments) -> Answer:
         return self._call(statements.ENQUEUE_MANY, arguments)
 
+    def wake(self, arguments: Arguments) -> Answer:
+        return self._call(statements.WAKE, arguments)
+
     def claim(self, arguments: Arguments) -> Answer:
         return self._call(statements.CLAIM, arguments)
 
@@ -90,6 +93,9 @@ class SyncStore:
 
     def open_admission(self, arguments: Arguments) -> Answer:
         return self._call(statements.OPEN_ADMISSION, arguments)
+
+    def demand(self, arguments: Arguments) -> Answer:
+        return self._call(statements.DEMAND, arguments)
 
     def admission_status(self, arguments: Arguments) -> Answer:
         return self._call(statements.ADMISSION_STATUS, arguments)
