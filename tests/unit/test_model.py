@@ -86,6 +86,7 @@ ATTEMPT = {
     "outcome": None,
     "disposition": None,
     "started": None,
+    "account": None,
     "error": None,
     "summary": None,
 }

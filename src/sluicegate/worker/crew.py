@@ -5,39 +5,52 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 from sluicegate.model import Claim, FinishItem
-from sluicegate.worker.execution import Execution, Tools
-from sluicegate.worker.leases import LeaseKeeper
+from sluicegate.worker.ended import Ended
+from sluicegate.worker.events import Tally
+from sluicegate.worker.leases import HeldLease, LeaseKeeper
 from sluicegate.worker.loop import Pace
 from sluicegate.worker.verdict import Interruption
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A finish that has still to be reported.
-
-    ``seconds`` is how long the command ran, None if it never did; ``exit_code`` what it exited with, if it did.
-    """
+class RunningAttempt(Protocol):
+    """One attempt of one job. ``trouble`` says, after ``run``, that this machine could not start it, and why."""
 
     claim: Claim
-    item: FinishItem
-    seconds: float | None = None
-    exit_code: int | None = None
+    lease: HeldLease
+    why_lost: str
+    seconds: float | None
+    exit_code: int | None
+    trouble: str | None
+
+    async def run(self) -> FinishItem | None:
+        """Do the job; None if its lease was lost, so that there is nothing to report."""
+
+    def interrupt(self, why: Interruption, grace: float) -> None:
+        """End it; what does not listen is killed after ``grace`` seconds, if it can be."""
+
+
+# Of a claim, the moment its call was sent and the length of its lease.
+MakeAttempt = Callable[[Claim, float, float], RunningAttempt]
 
 
 class Crew:
     """Runs attempts and hands their finishes to ``on_ended``, None where there is nothing to report.
 
-    A slot is free again when nothing of its command is left.
+    What ``start`` is given to hold is let go when nothing of the attempt is left.
     """
 
-    def __init__(self, tools: Tools, keeper: LeaseKeeper, on_ended: Callable[[Ended | None], None]) -> None:
-        self._tools = tools
+    def __init__(
+        self, make: MakeAttempt, keeper: LeaseKeeper, tally: Tally, on_ended: Callable[[Ended | None], None]
+    ) -> None:
+        self._make = make
         self._keeper = keeper
+        self._tally = tally
         self._on_ended = on_ended
-        self._running: dict[Execution, asyncio.Task[None]] = {}
+        self._running: dict[RunningAttempt, asyncio.Task[None]] = {}
         self._idle = asyncio.Event()
         self._idle.set()
         self._fault: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -49,20 +62,20 @@ class Crew:
         return len(self._running)
 
     @property
-    def free(self) -> int:
-        return self._tools.terms.concurrency - len(self._running)
-
-    @property
     def rest(self) -> float:
         """For how many seconds no command should be started, because this machine just could not."""
         return max(0.0, self._rest_until - time.monotonic())
 
-    def start(self, claim: Claim, *, sent_at: float, length: float) -> None:
+    def start(
+        self, claim: Claim, *, sent_at: float, length: float, holding: AbstractContextManager[object] | None = None
+    ) -> None:
         """Do the job. Its lease lasts ``length`` seconds from ``sent_at``, a time of ``time.monotonic()``."""
-        attempt = Execution(self._tools, claim, sent_at=sent_at, length=length)
+        attempt = self._make(claim, sent_at, length)
         self._keeper.hold(attempt.lease)
         self._idle.clear()
-        self._running[attempt] = asyncio.create_task(self._work(attempt))
+        held = holding or nullcontext()
+        task = self._running[attempt] = asyncio.create_task(self._work(attempt, held))
+        task.add_done_callback(lambda _: self._never_began(attempt, held))
 
     def interrupt(self, why: Interruption, grace: float) -> None:
         """End every running command."""
@@ -77,14 +90,21 @@ class Crew:
         """Raise what an attempt should never have raised; waits for ever otherwise."""
         await asyncio.shield(self._fault)
 
-    async def _work(self, attempt: Execution) -> None:
+    async def _work(self, attempt: RunningAttempt, holding: AbstractContextManager[object]) -> None:
         try:
-            item = await attempt.run()
+            with holding:
+                item = await attempt.run()
         except Exception as error:  # noqa: BLE001 - whoever waits for the crew raises it
             if not self._fault.done():
                 self._fault.set_exception(error)
             return
+        except asyncio.CancelledError:
+            # Nobody of ours does that: somebody cancels tasks that are not his. What becomes of the job is its lease's to say.
+            attempt.interrupt(Interruption.STOPPED, 0)
+            self._lose(attempt, "The task that watched over it was cancelled.")
+            raise
         finally:
+            attempt.lease.running = False
             del self._running[attempt]
             if not self._running:
                 self._idle.set()
@@ -93,8 +113,19 @@ class Crew:
         else:
             self._rest_until = time.monotonic() + self._trouble.next()
         if item is None:
-            self._keeper.drop(attempt.claim.job_id)
-            self._tools.tally.lost(attempt.claim, attempt.why_lost, attempt.seconds)
-            self._on_ended(None)
+            self._lose(attempt, attempt.why_lost)
         else:
             self._on_ended(Ended(attempt.claim, item, attempt.seconds, attempt.exit_code))
+
+    def _never_began(self, attempt: RunningAttempt, holding: AbstractContextManager[object]) -> None:
+        """A task that is cancelled before its first step runs nothing, not even its end."""
+        if self._running.pop(attempt, None) is not None:
+            with holding:
+                self._lose(attempt, "The task that was to do it was cancelled.")
+            if not self._running:
+                self._idle.set()
+
+    def _lose(self, attempt: RunningAttempt, why: str) -> None:
+        self._keeper.drop(attempt.claim)
+        self._tally.lost(attempt.claim, why, attempt.seconds)
+        self._on_ended(None)

@@ -1,4 +1,4 @@
-"""What a run of ``exec`` tells while it goes on and at its end."""
+"""What a worker, ``exec`` or one with handlers, tells while it runs and at its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sluicegate.errors import SluicegateError
 from sluicegate.model import Claim, Deferral, Finish, FinishItem
 
 EventKind = Literal[
-    "started",  # the command of a job runs
+    "started",  # the handler or command of a job runs
     "done",
     "failed",  # the attempt failed; the job runs again later
     "dead_letter",  # the attempt failed and was the last one
@@ -29,7 +29,7 @@ EventKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ExecEvent:
-    """Something that happened. ``claim`` and ``seconds`` (how long the command ran) are None where no job is meant.
+    """Something that happened. ``claim`` and ``seconds`` (how long the job ran) are None where no job is meant.
 
     ``message`` is for people: the error, the reason of a release, what is wrong with the database. ``deferral`` is the
     closed queue, ``exit_code`` what the command exited with, if it ran and did so by itself.
@@ -65,7 +65,7 @@ class ExecReport:
 
 
 class Tally:
-    """Counts what happens and passes it on to ``on_event``.
+    """Counts what happens and passes it on to ``on_event``. ``away`` says why the database does not answer, None if it does.
 
     What ``on_event`` raises must not leave a job half done: it is kept as ``fault``, and ``stop`` is called.
     """
@@ -75,7 +75,7 @@ class Tally:
         self._on_event = on_event
         self._stop = stop
         self._counts = dict.fromkeys(("claimed", "done", "failed", "dead_letters", "cancelled", "released", "lost"), 0)
-        self._away = False
+        self.away: str | None = None
         self._refused: set[str] = set()
         self._deferred: dict[str, tuple[str, datetime | None]] = {}
         self._waiting = False
@@ -127,13 +127,13 @@ class Tally:
             self._tell(ExecEvent("waiting"))
 
     def database_away(self, error: Exception) -> None:
-        if not self._away:
-            self._away = True
+        if self.away is None:
+            self.away = str(error)
             self._tell(ExecEvent("database_away", message=str(error)))
 
     def database_back(self) -> None:
-        if self._away:
-            self._away = False
+        if self.away is not None:
+            self.away = None
             self._tell(ExecEvent("database_back"))
 
     def housekeeping_refused(self, error: SluicegateError) -> None:

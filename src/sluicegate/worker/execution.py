@@ -19,11 +19,10 @@ from sluicegate.worker.output import Tail, wait_closed
 from sluicegate.worker.payloads import PrivateFolder
 from sluicegate.worker.surroundings import job_variables
 from sluicegate.worker.terms import Terms
-from sluicegate.worker.verdict import Ending, Interruption, verdict
+from sluicegate.worker.verdict import KILL_GRACE, Ending, Interruption, verdict
 from sluicegate.worker.words import CommandLine, Unusable
 
-# Seconds between SIGTERM and SIGKILL: while the lease is ours, and when somebody else may have it already.
-KILL_GRACE = 5.0
+# Seconds between SIGTERM and SIGKILL when somebody else may have the lease already.
 LOST_GRACE = 1.0
 # How long after a command's end its output is read on if something it left behind holds the pipe, before and after
 # that something is killed.

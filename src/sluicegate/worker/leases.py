@@ -18,6 +18,8 @@ from sluicegate.worker.loop import Loop, Pace
 _FAREWELL_SHARE = 0.1
 _FAREWELL_MOST = 1.0
 _HEARTBEATS_A_LEASE = 3
+# How long an answer to a heartbeat is waited for, in seconds: a third of the lease within these.
+_PATIENCE = (1.0, 10.0)
 # A job that another transaction held is asked for again so soon: a twentieth of the lease, at most half a second.
 _AGAIN_SHARE = 0.05
 _AGAIN_MOST = 0.5
@@ -52,6 +54,7 @@ class HeldLease:
     on_cancelled: Callable[[], None] = field(repr=False)
     on_renewed: Callable[[], None] = field(repr=False)
     cancelled: bool = False
+    running: bool = True
     finish_sent: bool = False
     again_at: float | None = None
     alarm: asyncio.TimerHandle | None = None
@@ -85,36 +88,46 @@ class LeaseKeeper:
         self._client = client
         self._lease_seconds = lease_seconds
         self._clock = clock
+        # By attempt: a job may be claimed again here while its first attempt, whose lease has run out, still ends.
         self._held: dict[int, HeldLease] = {}
+        # Of each job, its latest attempt.
+        self._attempts: dict[int, int] = {}
         self._asking: frozenset[int] = frozenset()
         self._tally = tally
         self._on_answer = on_answer
         self.loop = Loop(self._tick, away=tally.database_away, backoff=Pace(0.1, 1.0))
 
     def hold(self, lease: HeldLease) -> None:
-        """Keep the lease until ``drop``."""
-        self._held[lease.claim.job_id] = lease
+        """Keep the lease until ``drop``. One that was held for the same job is lost: else it could not be claimed."""
+        before = self._held.get(self._attempts.get(lease.claim.job_id, 0))
+        self._held[lease.claim.attempt_id] = lease
+        self._attempts[lease.claim.job_id] = lease.claim.attempt_id
         self._set_alarm(lease)
         self.loop.wake()
+        if before is not None:
+            self.drop(before.claim)
+            before.on_lost("The lease ran out, and the job was claimed again.")
 
-    def drop(self, job_id: int) -> None:
-        """The job has ended, one way or the other."""
-        lease = self._held.pop(job_id, None)
+    def drop(self, claim: Claim) -> None:
+        """The attempt has ended, one way or the other."""
+        lease = self._held.pop(claim.attempt_id, None)
+        if self._attempts.get(claim.job_id) == claim.attempt_id:
+            del self._attempts[claim.job_id]
         if lease is not None and lease.alarm is not None:
             lease.alarm.cancel()
 
-    def finishing(self, job_id: int, *, sent: bool) -> None:
+    def finishing(self, claim: Claim, *, sent: bool) -> None:
         """A finish is on its way (or has come back unanswered): a heartbeat beside it would look like one too late."""
-        if job_id in self._held:
-            self._held[job_id].finish_sent = sent
+        if claim.attempt_id in self._held:
+            self._held[claim.attempt_id].finish_sent = sent
 
-    def is_asking(self, job_id: int) -> bool:
-        """Whether a heartbeat for the job is on its way; a finish should wait for ``on_answer``."""
-        return job_id in self._asking
+    def is_asking(self, claim: Claim) -> bool:
+        """Whether a heartbeat for the attempt is on its way; a finish should wait for ``on_answer``."""
+        return claim.attempt_id in self._asking
 
-    def holds(self, job_id: int) -> bool:
+    def holds(self, claim: Claim) -> bool:
         """Whether the lease still certainly holds."""
-        lease = self._held.get(job_id)
+        lease = self._held.get(claim.attempt_id)
         return lease is not None and lease.ends_at > time.monotonic()
 
     def _set_alarm(self, lease: HeldLease) -> None:
@@ -124,7 +137,10 @@ class LeaseKeeper:
         lease.alarm = loop.call_at(loop.time() + lease.farewell_at - time.monotonic(), self._run_out, lease)
 
     def _run_out(self, lease: HeldLease) -> None:
-        if self._held.get(lease.claim.job_id) is lease:
+        if self._held.get(lease.claim.attempt_id) is lease:
+            # Of what has ended, the finish may still be in time. What still runs does so in vain: nobody should wait for it.
+            if lease.running:
+                self.drop(lease.claim)
             lease.on_lost("The lease ran out: no heartbeat reached the database in time.")
 
     async def _tick(self) -> float:
@@ -136,8 +152,9 @@ class LeaseKeeper:
         # Those that are nearly due go along with the first one; with one that is merely asked for again nobody does.
         if all(lease.again_at is not None for lease in due):
             kept = due
-        patience = max(1.0, min(lease.length for lease in kept) / _HEARTBEATS_A_LEASE)
-        self._asking = frozenset(lease.claim.job_id for lease in kept)
+        least, most = _PATIENCE
+        patience = min(max(least, min(lease.length for lease in kept) / _HEARTBEATS_A_LEASE), most)
+        self._asking = frozenset(lease.claim.attempt_id for lease in kept)
         try:
             async with asyncio.timeout(patience):
                 answers = await self._client.heartbeat_many(
@@ -150,7 +167,7 @@ class LeaseKeeper:
             self._on_answer()
         self._tally.database_back()
         for lease, answer in zip(kept, answers, strict=True):
-            if self._held.get(lease.claim.job_id) is lease:
+            if self._held.get(lease.claim.attempt_id) is lease:
                 self._hear(lease, answer, now)
         return 0.0
 
@@ -161,7 +178,7 @@ class LeaseKeeper:
             return
         lease.again_at = None
         if answer.status != "ok" or answer.lease_expires_at is None:
-            self.drop(lease.claim.job_id)
+            self.drop(lease.claim)
             lease.on_lost(answer.message or "The lease is not ours any more.")
             return
         lease.renewed_at = sent_at

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import Awaitable, Callable
 
 from sluicegate.errors import Unavailable
+
+# Whoever is asked for so long, in seconds, cannot be said to answer.
+_SLOW = 5.0
 
 
 class Pace:
@@ -26,11 +30,38 @@ class Pace:
         self._pause = self._least
 
 
+class Lookout:
+    """How long to wait before looking for jobs again. Soon, for a while after news: whoever told of a job may not have
+    told of those that came right after it (``ops/wakes.py``)."""
+
+    _SOON = 0.045
+    _WHILE = 0.15
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._until = float("-inf")
+
+    def news(self) -> None:
+        self._until = time.monotonic() + self._WHILE
+        self._pace.reset()
+
+    def found(self) -> None:
+        """There was something: the next pause is a short one."""
+        self._pace.reset()
+
+    def wait(self, known: float | None = None) -> float:
+        """Seconds: as long as it is ``known`` that nothing comes, else a growing pause."""
+        seconds = self._pace.next() if known is None else known
+        return min(seconds, self._SOON) if time.monotonic() <= self._until else seconds
+
+
 class Loop:
     """Calls ``tick`` again and again; it answers how many seconds to wait, None to end.
 
     ``wake`` cuts the wait short, and a call during a tick is not lost. Unavailable means to try again later, and
-    ``away`` is told. Any other error ends the loop and is raised by ``wait``. ``stop`` ends it, breaking off a tick that runs; stopping twice, or before the start, is fine.
+    ``away`` is told; so does a tick that takes longer than ``patience`` seconds, which is broken off. ``away`` is told of
+    a slow one sooner. Any other error ends the loop and is raised by ``wait``. ``stop`` ends it, breaking off a tick that
+    runs; stopping twice, or before the start, is fine. ``pause`` is how long it waits at this moment, 0 while it ticks.
     """
 
     def __init__(
@@ -39,12 +70,15 @@ class Loop:
         *,
         away: Callable[[Unavailable], None] | None = None,
         backoff: Pace | None = None,
+        patience: float | None = None,
     ) -> None:
         self._tick = tick
+        self._patience = patience
         self._away = away
         self._backoff = backoff or Pace(0.1, 2.0)
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self.pause = 0.0
 
     def start(self) -> None:
         if self._task is None:
@@ -70,7 +104,7 @@ class Loop:
         while True:
             self._woken.clear()
             try:
-                pause = await self._tick()
+                pause = await self._patiently()
             except Unavailable as error:
                 if self._away is not None:
                     self._away(error)
@@ -79,6 +113,29 @@ class Loop:
                 self._backoff.reset()
             if pause is None:
                 return
+            self.pause = pause
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if pause == float("inf") else pause):
                     await self._woken.wait()
+            self.pause = 0.0
+
+    async def _patiently(self) -> float | None:
+        """One tick. A connection whose other end has gone silently would otherwise be waited for without end."""
+        if self._patience is None:
+            return await self._tick()
+        slow = None
+        if self._away is not None:
+            slow = asyncio.get_running_loop().call_later(
+                _SLOW, self._away, Unavailable(f"PostgreSQL has not answered for {_SLOW:g} s.")
+            )
+        limit = asyncio.timeout(self._patience)
+        try:
+            async with limit:
+                return await self._tick()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise Unavailable(f"PostgreSQL has not answered for {self._patience:g} s.") from None
+        finally:
+            if slow is not None:
+                slow.cancel()

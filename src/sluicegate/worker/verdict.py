@@ -12,6 +12,8 @@ from sluicegate.worker.guardian.client import Exit
 from sluicegate.worker.output import Tail
 
 TRY_LATER = 75
+# Seconds between SIGTERM and SIGKILL while the lease is ours.
+KILL_GRACE = 5.0
 # What fits an error message together with the words before it.
 _LAST_WORDS = 12_000
 _POLITE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})

@@ -1,36 +1,49 @@
-"""Noticing what makes an instant come sooner, so that nobody sleeps on towards one that no longer counts."""
+"""Hearing of jobs and of queues that open, so that nobody sleeps on while there is something to do."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from hashlib import sha256
 
 from sluicegate.errors import SluicegateError
 from sluicegate.store.notices import listen
 from sluicegate.worker.loop import Loop, Pace
 
-# The clock was moved; a policy was changed so that something may start earlier than was told.
-_CHANNELS = ("sluicegate_clock", "sluicegate_admission")
+_JOBS = "sluicegate_jobs"
+# The clock was moved; a policy was changed so that something may start earlier than was told; jobs were added, or a slot freed.
+_CHANNELS = ("sluicegate_clock", "sluicegate_admission", _JOBS)
 
 
 class Watch:
-    """Calls ``on_news`` when waiting may be over, and after each time that could have been missed.
+    """Calls ``on_news`` when waiting for one of ``queues`` may be over, and after each time that could have been missed.
 
     Only a short cut: without it, as behind a pooler or where connections are few, due jobs and open queues are found
-    by polling. So what keeps it from listening is nobody's business; it tries again.
+    by polling. So what keeps it from listening is nobody's business; it tries again. ``on_lost`` is called when it does not listen any more.
     """
 
-    def __init__(self, dsn: str, on_news: Callable[[], None]) -> None:
+    def __init__(
+        self, dsn: str, queues: Iterable[str], on_news: Callable[[], None], on_lost: Callable[[], None]
+    ) -> None:
         self._dsn = dsn
+        self._marks = {_mark(queue) for queue in queues}
         self._on_news = on_news
-        self._pace = Pace(0.5, 30.0)
+        self._on_lost = on_lost
+        self._pace = Pace(0.5, 5.0)
         self.loop = Loop(self._tick)
 
     async def _tick(self) -> float:
         with contextlib.suppress(SluicegateError):
             await listen(self._dsn, _CHANNELS, self._heard)
+        self._on_lost()
         return self._pace.next()
 
-    def _heard(self) -> None:
+    def _heard(self, channel: str, payload: str) -> None:
         self._pace.reset()
-        self._on_news()
+        if channel != _JOBS or payload in self._marks:
+            self._on_news()
+
+
+def _mark(queue: str) -> str:
+    """How a notification names a queue: as wake_workers does in SQL."""
+    return sha256(queue.encode()).digest()[:8].hex()

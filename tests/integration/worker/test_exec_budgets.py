@@ -8,6 +8,7 @@ import pytest
 from sluicegate import Client, NewJob
 from sluicegate.testing import advance_clock, set_clock
 from sluicegate.worker.exec import ExecEvent, StopRequest, run_exec
+from sluicegate.worker.loop import Lookout
 from tests.integration.worker.support import QUEUE, sh
 from tests.integration.worker.test_exec_claims import WatchedClient
 from tests.support.waiting import eventually_async
@@ -37,7 +38,11 @@ async def test_drain_runs_everything_under_a_cap_below_its_concurrency(client: C
     assert report.done == 4
 
 
-async def test_a_closed_queue_is_not_polled_and_goes_on_at_its_boundary(dsn: str) -> None:
+async def test_a_closed_queue_is_not_polled_and_goes_on_at_its_boundary(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without the few looks that follow when it begins to listen.
+    monkeypatch.setattr(Lookout, "_WHILE", -1.0)
     set_clock(dsn, NOON)
     stop = StopRequest()
     done: list[int] = []

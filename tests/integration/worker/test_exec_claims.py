@@ -3,7 +3,7 @@
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sluicegate import Client, Forbidden, NotFound
-from sluicegate.model import ClaimAnswer, NewJob
+from sluicegate.model import ClaimAnswers, ClaimRequest, FinishItem, NewJob
 from sluicegate.worker.exec import ExecEvent, StopRequest, run_exec
 from tests.conftest import Connection
 from tests.integration.worker.support import QUEUE, run_jobs, sh
@@ -29,11 +29,11 @@ class WatchedClient(Client):
         super().__init__(dsn)
         self.claims: list[tuple[int, int, int]] = []
 
-    async def claim(self, *queues: str, **options: Any) -> ClaimAnswer:
-        options["finished"] = list(options["finished"])
-        answer = await super().claim(*queues, **options)
-        self.claims.append((options["n"], len(answer.claims), len(options["finished"])))
-        return answer
+    async def claim_many(self, asks: Sequence[ClaimRequest], *, finished: Iterable[FinishItem] = ()) -> ClaimAnswers:
+        (ask,), finishes = asks, list(finished)
+        answers = await super().claim_many(asks, finished=finishes)
+        self.claims.append((ask.n, len(answers.responses[0].claims), len(finishes)))
+        return answers
 
 
 def records(folder: Path) -> dict[str, str]:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from sluicegate import ClaimAnswer, Client
+from sluicegate import ClaimAnswers, Client
 from sluicegate.testing import advance_clock
-from sluicegate.worker import dispatcher
+from sluicegate.worker import commands
 from sluicegate.worker.exec import ExecReport, StopRequest, run_exec
+from sluicegate.worker.loop import Lookout
 from tests.conftest import Connection
 from tests.integration.worker.support import QUEUE
 from tests.support.waiting import eventually_async
@@ -26,8 +27,8 @@ class Asking(Client):
 
     answered = 0
 
-    async def claim(self, *queues: str, **options: Any) -> ClaimAnswer:
-        answer = await super().claim(*queues, **options)
+    async def claim_many(self, *arguments: Any, **options: Any) -> ClaimAnswers:
+        answer = await super().claim_many(*arguments, **options)
         self.answered += 1
         return answer
 
@@ -60,7 +61,9 @@ async def done(client: Client, job_id: int) -> None:
 
 @pytest.fixture(autouse=True)
 def rare_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher, "_IDLE", (60.0, 60.0))
+    monkeypatch.setattr(commands, "_IDLE", (60.0, 60.0))
+    # Nor a few more looks after news, so that they can be counted.
+    monkeypatch.setattr(Lookout, "_WHILE", -1.0)
 
 
 def started(client: Client, stop: StopRequest) -> "asyncio.Task[ExecReport]":

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sluicegate import Claim, ClaimAnswer, Client, Finish, FinishItem, Heartbeat, Lease
+from sluicegate import Claim, ClaimAnswers, Client, Finish, FinishItem, Heartbeat, Lease
 from sluicegate.worker.exec import ExecEvent, StopRequest, run_exec
 from tests.conftest import Connect
 from tests.integration.worker.support import QUEUE, sh
@@ -22,8 +22,8 @@ class Listening(Client):
         self.finishes = 0
         self.heartbeats = 0
 
-    async def claim(self, *queues: str, **options: Any) -> ClaimAnswer:
-        answer = await super().claim(*queues, **options)
+    async def claim_many(self, *arguments: Any, **options: Any) -> ClaimAnswers:
+        answer = await super().claim_many(*arguments, **options)
         self.finishes += sum(finish.status == "unavailable" for finish in answer.finished)
         return answer
 

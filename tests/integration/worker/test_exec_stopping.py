@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sluicegate import Client
-from sluicegate.model import Backoff, ClaimAnswer, NewJob
+from sluicegate.model import Backoff, ClaimAnswers, NewJob
 from sluicegate.worker.exec import ExecEvent, StopRequest, run_exec
 from tests.integration.worker.support import QUEUE, Marked, StartWorker, sh
 from tests.support.waiting import eventually_async
@@ -223,8 +223,8 @@ class LateClient(Client):
 
     stop: StopRequest
 
-    async def claim(self, *queues: str, **options: Any) -> ClaimAnswer:
-        answer = await super().claim(*queues, **options)
+    async def claim_many(self, *arguments: Any, **options: Any) -> ClaimAnswers:
+        answer = await super().claim_many(*arguments, **options)
         if not self.stop.asked.is_set():
             self.stop.ask()
             for _ in range(20):

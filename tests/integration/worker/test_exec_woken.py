@@ -9,7 +9,7 @@ import pytest
 
 from sluicegate import Client, NewJob
 from sluicegate.testing import freeze_clock
-from sluicegate.worker import dispatcher, parking
+from sluicegate.worker import commands, parking
 from sluicegate.worker.exec import StopRequest, run_exec
 from tests.conftest import Connection
 from tests.integration.worker.support import QUEUE
@@ -27,7 +27,7 @@ def per_month(number: int) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is not woken sleeps for longer than any test."""
-    monkeypatch.setattr(dispatcher, "_IDLE", (3600.0, 3600.0))
+    monkeypatch.setattr(commands, "_IDLE", (3600.0, 3600.0))
     monkeypatch.setattr(parking, "LONGEST", 3600.0)
 
 
