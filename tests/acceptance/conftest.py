@@ -19,7 +19,7 @@ from tests.support.programs import Programs
 PROGRAM = Path(sys.executable).with_name("sluicegate")
 LONGEST = 120
 # What these start, or are, has to be the installed program.
-_STARTED = {"demo", "exec", "up"}
+_STARTED = {"demo", "exec", "up", "work"}
 
 
 @dataclass(frozen=True)

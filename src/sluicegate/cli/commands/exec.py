@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from sluicegate.cli.admission_views import deferred
 from sluicegate.cli.arguments import Common, seconds, whole
 from sluicegate.cli.connection import announce, settings, worker_name
-from sluicegate.cli.output import Output, count, span
+from sluicegate.cli.narration import document, ended, last_line, line
+from sluicegate.cli.output import Output
 from sluicegate.errors import InvalidArgument
-
-if TYPE_CHECKING:
-    from sluicegate.worker.events import ExecEvent, ExecReport
 
 
 async def run(
@@ -91,66 +86,6 @@ async def run(
             drain=drain,
             grace=grace,
             release_delay=release_delay,
-            on_event=lambda event: output.event(_document(event, name), _line(event, queue)),
+            on_event=lambda event: output.event(document(event, name), line(event, queue)),
         )
-    output.event({"event": "ended", "at": _now(), "worker": name, **report.to_dict()}, _last_line(report))
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat()
-
-
-def _document(event: ExecEvent, worker: str) -> dict[str, Any]:
-    job = None if event.claim is None else event.claim.job
-    return {
-        "event": event.kind,
-        "at": _now(),
-        "worker": worker,
-        "job_id": None if job is None else job.id,
-        "queue": job.queue if job is not None else None if event.deferral is None else event.deferral.queue,
-        "attempt_id": None if event.claim is None else event.claim.attempt_id,
-        "attempt": None if job is None else job.attempt,
-        "max_attempts": None if job is None else job.max_attempts,
-        "seconds": event.seconds,
-        "exit_code": event.exit_code,
-        "message": event.message,
-        **({} if event.deferral is None else {"deferred": event.deferral.to_dict()}),
-    }
-
-
-def _line(event: ExecEvent, queue: str) -> str | None:
-    message = (event.message or "").strip()
-    if event.deferral is not None:
-        return deferred(event.deferral)
-    if event.kind == "waiting":
-        # For whoever looks on: a log of lines is about jobs.
-        return f"Waiting for jobs in {queue}. Ctrl-C ends it." if sys.stdout.isatty() else None
-    if event.claim is None:
-        words = {
-            "database_away": "The database is out of reach; waiting for it",
-            "database_back": "The database is back",
-            "housekeeping": "The worker could not tidy up in the database",
-            "stopping": "Stopping",
-        }
-        return words.get(event.kind, event.kind) + (f": {message}" if message else ".")
-    job = event.claim.job
-    took = "" if event.seconds is None else f" after {span(event.seconds)}"
-    tries = f" (attempt {job.attempt} of {job.max_attempts})" if event.kind in ("started", "failed", "released") else ""
-    line = f"job {job.id} {event.kind.replace('_', ' ')}{took}{tries}"
-    return f"{line}\n    " + message.replace("\n", "\n    ") if message else line
-
-
-def _last_line(report: ExecReport) -> str:
-    parts = [
-        f"{number} {what}"
-        for what, number in (
-            ("done", report.done),
-            ("failed", report.failed),
-            ("cancelled", report.cancelled),
-            ("released", report.released),
-            ("lost", report.lost),
-        )
-        if number
-    ]
-    dead = f", {count(report.dead_letters, 'dead letter')}" if report.dead_letters else ""
-    return f"{count(report.claimed, 'attempt')} in {span(report.seconds)}: {', '.join(parts) or 'nothing to do'}{dead}"
+    output.event(ended(report, name), last_line(report))
