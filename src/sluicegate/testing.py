@@ -1,4 +1,12 @@
-"""Helpers for tests of code that uses Sluicegate: move the clock of the database that all decisions are made by.
+"""Helpers for tests of code that uses Sluicegate.
+
+Run what has been enqueued, inline, and look at what would have been:
+
+    await run_jobs(client, app)                                     does all that can start now, as a worker would
+    job = await assert_enqueued(client, "mail", kind="confirm", payload={"order": 18})
+    await assert_not_enqueued(client, "mail")
+
+Move the clock of the database that all decisions are made by:
 
     set_clock(dsn, datetime(2026, 3, 8, 9, 59, 57, tzinfo=UTC))     the clock runs on from there
     freeze_clock(dsn)                                               and now stands still
@@ -20,15 +28,34 @@ from collections.abc import Awaitable, Generator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import psycopg
 from psycopg.rows import tuple_row
 
-from sluicegate.errors import Forbidden, InvalidArgument, SchemaMismatch, SluicegateError, Unavailable
+from sluicegate.errors import Forbidden, InvalidArgument, NotFound, SchemaMismatch, SluicegateError, Unavailable
+from sluicegate.model import JobState
 from sluicegate.sql.source import shipped_function
 
-__all__ = ["advance_clock", "clock_at", "freeze_clock", "restore_clock", "set_clock"]
+if TYPE_CHECKING:
+    from sluicegate.client import Client
+    from sluicegate.model import FullJob
+    from sluicegate.worker.events import ExecEvent, ExecReport
+    from sluicegate.worker.handlers import App
+
+__all__ = [
+    "advance_clock",
+    "assert_enqueued",
+    "assert_not_enqueued",
+    "clock_at",
+    "freeze_clock",
+    "restore_clock",
+    "run_jobs",
+    "set_clock",
+]
+
+_ANY: Any = object()
+_WAITING: tuple[JobState, ...] = ("scheduled", "pending")
 
 Target = str | psycopg.Connection[Any]
 Row = tuple[Any, ...]
@@ -202,3 +229,65 @@ class clock_at(AbstractContextManager[None], AbstractAsyncContextManager[None]):
         restored = _apply(self._target, _restore())
         if restored is not None:
             await restored
+
+
+async def run_jobs(client: Client, app: App, *, failures: bool = False) -> ExecReport:
+    """Do every job of the app's queues that can start now, and those they enqueue, in this process; then return.
+
+    What is scheduled for later or held back by a budget stays: move the clock, and call it again. AssertionError with
+    the handler's traceback if an attempt fails, unless ``failures`` are expected.
+    """
+    from sluicegate.worker.worker import Worker
+
+    failed: list[str] = []
+
+    def heard(event: ExecEvent) -> None:
+        if event.kind in ("failed", "dead_letter") and event.claim is not None:
+            failed.append(f"job {event.claim.job_id} of {event.claim.job.queue}: {event.message}")
+
+    report = await Worker(client, app, drain=True, on_event=heard).run()
+    if failed and not failures:
+        raise AssertionError("\n\n".join(failed))
+    return report
+
+
+async def assert_enqueued(
+    client: Client, queue: str, *, kind: str | None = None, payload: Any = _ANY, number: int | None = None
+) -> FullJob:
+    """Assert that jobs like this wait in the queue, exactly ``number`` if given; gives the newest of them."""
+    found = await _waiting(client, queue, kind, payload)
+    wanted = f"{'a job' if number is None else f'{number} jobs'} of {queue}{_like(kind, payload)}"
+    if not found or (number is not None and len(found) != number):
+        others = [(job.kind, job.payload) for job in await _waiting(client, queue, None, _ANY)]
+        raise AssertionError(f"{wanted} should wait, and {len(found)} do. In the queue (kind, payload): {others}")
+    return found[0]
+
+
+async def assert_not_enqueued(client: Client, queue: str, *, kind: str | None = None, payload: Any = _ANY) -> None:
+    """Assert that no job like this waits in the queue."""
+    found = await _waiting(client, queue, kind, payload)
+    if found:
+        raise AssertionError(f"no job of {queue}{_like(kind, payload)} should wait, and {len(found)} do: {found}")
+
+
+async def _waiting(client: Client, queue: str, kind: str | None, payload: Any) -> list[FullJob]:
+    jobs: list[FullJob] = []
+    for state in _WAITING:
+        before: int | None = None
+        while True:
+            try:
+                page = await client.list_jobs(queue=queue, state=state, kind=kind, limit=200, before_id=before)
+            except NotFound:  # the first enqueue makes a queue
+                return []
+            jobs += [(await client.get_job(row.id)).job for row in page.jobs]
+            before = page.next_before_id
+            if before is None:
+                break
+    found = [job for job in jobs if payload is _ANY or job.payload == payload]
+    return sorted(found, key=lambda job: job.id, reverse=True)
+
+
+def _like(kind: str | None, payload: Any) -> str:
+    told = [f"kind {kind}"] if kind is not None else []
+    told += [f"payload {payload!r}"] if payload is not _ANY else []
+    return f" with {' and '.join(told)}" if told else ""

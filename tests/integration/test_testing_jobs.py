@@ -1,0 +1,66 @@
+"""What users' tests are given: jobs run inline, and assertions about what waits."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from sluicegate import App, Client
+from sluicegate.testing import advance_clock, assert_enqueued, assert_not_enqueued, freeze_clock, run_jobs
+
+
+def shop(client: Client) -> App:
+    app = App()
+
+    @app.handler(queue="orders")
+    async def place(order: int) -> None:
+        await client.enqueue("mail", {"order": order}, kind="confirm")
+
+    @app.handler(queue="mail")
+    async def confirm(order: int) -> str:
+        return f"confirmed {order}"
+
+    return app
+
+
+async def test_jobs_are_run_with_those_that_they_enqueue(client: Client) -> None:
+    job = await client.enqueue("orders", {"order": 18}, kind="place")
+    await assert_enqueued(client, "orders", kind="place", payload={"order": 18}, number=1)
+    await assert_not_enqueued(client, "mail")
+    assert (await run_jobs(client, shop(client))).done == 2
+    assert (await client.get_job(job.id)).job.state == "done"
+    await assert_not_enqueued(client, "orders")
+
+
+async def test_what_waits_is_told_when_something_else_was_expected(client: Client) -> None:
+    await client.enqueue("mail", {"order": 1}, kind="confirm")
+    with pytest.raises(AssertionError, match=r"1 do\. In the queue .*'order': 1") as told:
+        await assert_enqueued(client, "mail", number=2)
+    assert "2 jobs of mail should wait" in str(told.value)
+    with pytest.raises(AssertionError, match=r"payload \{'order': 2\}"):
+        await assert_enqueued(client, "mail", payload={"order": 2})
+    with pytest.raises(AssertionError, match="no job of mail"):
+        await assert_not_enqueued(client, "mail")
+
+
+async def test_a_handler_that_fails_fails_the_test_unless_that_is_expected(client: Client) -> None:
+    app = App()
+
+    @app.handler(queue="q", kind="")
+    async def do() -> None:
+        raise ValueError("broken")
+
+    await client.enqueue("q", max_attempts=1)
+    with pytest.raises(AssertionError, match="ValueError: broken"):
+        await run_jobs(client, app)
+    await client.enqueue("q", max_attempts=1)
+    assert (await run_jobs(client, app, failures=True)).dead_letters == 1
+
+
+async def test_what_is_scheduled_runs_when_the_clock_has_moved(client: Client, dsn: str) -> None:
+    freeze_clock(dsn)
+    await client.enqueue("mail", {"order": 1}, kind="confirm", run_at=await client.server_time() + timedelta(hours=1))
+    assert (await run_jobs(client, shop(client))).claimed == 0
+    advance_clock(dsn, timedelta(hours=1))
+    assert (await run_jobs(client, shop(client))).done == 1
