@@ -80,10 +80,10 @@ def check_records(records: dict[int, list[tuple[int, str]]], ledger: dict[int, l
     assert takeovers > 0
 
 
-async def a_random_moment() -> None:
-    """Let the workers go on for a while that has no rhythm in common with theirs."""
+async def a_random_moment(least: float = 0.05, most: float = 0.8) -> None:
+    """Let the workers go on for a while, in seconds, that has no rhythm in common with theirs."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(random.uniform(0.05, 0.8)):
+        async with asyncio.timeout(random.uniform(least, most)):
             await asyncio.Event().wait()
 
 

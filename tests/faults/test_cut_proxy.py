@@ -57,6 +57,29 @@ def test_cut_ends_every_connection_and_lets_new_ones_in(proxy: Proxy) -> None:
         assert through.execute("select 1").fetchone() == (1,)
 
 
+def test_a_silent_connection_stays_open_and_new_ones_work(dsn: str, proxy: Proxy) -> None:
+    with connect(dsn) as direct:
+        direct.execute("create table t (n int)")
+    silent = connect(proxy.dsn)
+    answers: list[object] = []
+
+    def ask() -> None:
+        with pytest.raises(psycopg.OperationalError):
+            silent.execute("insert into t values (1)")
+        answers.append("cut")
+
+    proxy.silence()
+    asking = threading.Thread(target=ask)
+    asking.start()
+    with connect(proxy.dsn) as through:
+        assert through.execute("select 1").fetchone() == (1,)
+    assert asking.is_alive()
+    assert count(dsn) == 0
+    proxy.cut()
+    asking.join()
+    assert answers == ["cut"]
+
+
 def test_a_delay_holds_back_replies(proxy: Proxy) -> None:
     with connect(proxy.dsn) as through:
         proxy.delay = 0.2

@@ -134,6 +134,7 @@ async def test_cancelling_and_deleting_what_runs_frees_its_place_once(
 
     await eventually_async(over, "every job that is left is at its end", timeout=180)
     for worker in fleet.workers:
+        await eventually_async(worker.is_serving, "the signal handlers")
         worker.signal(signal.SIGTERM)
     for worker in fleet.workers:
         await worker.report()
