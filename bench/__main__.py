@@ -7,6 +7,7 @@ import sys
 BENCHES = (
     ("jobs", "bench.jobs", "claims, finishes and enqueues against a bare table in the same PostgreSQL"),
     ("admission", "bench.admission", "claims under a policy against the same claims without one"),
+    ("workers", "bench.workers", "what whole worker processes do, against bare tables, and how soon they wake"),
 )
 
 

@@ -4,13 +4,12 @@ import argparse
 import json
 from collections.abc import Sequence
 
-import psycopg
-
 from bench import command
 from bench.drivers import Clients, Session
 from bench.ours import QUEUE, Claims
-from bench.report import Line
+from bench.report import Line, Rated, Report
 from bench.rounds import Rates, ratio
+from bench.server import keep_autovacuum_out
 
 CLAIMERS = (1, 8, 32)
 BATCHES = (1, 10, 100)
@@ -59,14 +58,6 @@ def pairs(clients: Clients) -> list[tuple[Claims, GovernedClaims, str, str]]:
     return found
 
 
-def prepare(dsn: str) -> None:
-    """Keep autovacuum out of all figures alike."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        tables = connection.execute("select tablename from pg_tables where schemaname = 'sluicegate'").fetchall()
-        for (table,) in tables:
-            connection.execute(f'alter table sluicegate."{table}" set (autovacuum_enabled = false)')
-
-
 def lines(compared: Sequence[tuple[Claims, GovernedClaims, str, str]], rates: dict[str, Rates]) -> list[Line]:
     found = []
     for without, governed, goal, elsewhere in compared:
@@ -76,12 +67,13 @@ def lines(compared: Sequence[tuple[Claims, GovernedClaims, str, str]], rates: di
     return found
 
 
-async def measure(dsn: str, options: argparse.Namespace) -> list[Line]:
+async def measure(dsn: str, options: argparse.Namespace) -> Report:
     async with Clients(dsn) as clients:
         compared = [pair for pair in pairs(clients) if options.only in pair[1].key]
         works = [work for without, governed, _, _ in compared for work in (without, governed)]
-        return lines(compared, await command.run_works(clients, works, options))
+        rates = await command.run_figures(clients, works, options)
+    return Report([Rated(("÷ without",), lines(compared, rates), NOTE)])
 
 
 def main(arguments: Sequence[str]) -> int:
-    return command.run("admission", __doc__ or "", ("÷ without",), NOTE, prepare, measure, arguments)
+    return command.run("admission", __doc__ or "", keep_autovacuum_out, measure, arguments)

@@ -19,7 +19,7 @@ _CLAIM = """
 """
 _DONE = "delete from bare where id = any ($1::bigint[])"
 _INSERT = "insert into bare (payload) values ($1::text::jsonb) returning id"
-_FILL = "insert into bare (payload) select jsonb_build_object('n', n) from generate_series(1, $1::integer) n"
+FILL = "insert into bare (payload) select jsonb_build_object('n', n) from generate_series(1, $1::integer) n"
 
 BULK = 10_000
 
@@ -36,7 +36,7 @@ class FloorClaims(Work):
 
     async def fill(self, session: Session, depth: int) -> None:
         await empty_table(session)
-        await session.run(_FILL, depth)
+        await session.run(FILL, depth)
         await session.run("analyze bare")
 
     def step(self, session: Session) -> Step:

@@ -11,8 +11,9 @@ from bench.costs import Costs, costs
 from bench.drivers import Clients, available
 from bench.floor import FloorClaims, FloorCopy, FloorInserts
 from bench.ours import BulkEnqueues, Claims, Enqueues
-from bench.report import Line
+from bench.report import Line, Rated, Report
 from bench.rounds import Rates, ratio
+from bench.server import keep_autovacuum_out
 from bench.work import Work
 
 CLAIMERS = (1, 8)
@@ -78,12 +79,9 @@ def ours(clients: Clients, drivers: Sequence[str]) -> list[Compared]:
 
 
 def prepare(dsn: str) -> None:
-    """Make the floor's table, and keep autovacuum out of all figures alike."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(floor.TABLE)
-        tables = connection.execute("select tablename from pg_tables where schemaname = 'sluicegate'").fetchall()
-        for (table,) in tables:
-            connection.execute(f'alter table sluicegate."{table}" set (autovacuum_enabled = false)')
+    keep_autovacuum_out(dsn)
 
 
 def lines(compared: Sequence[Compared], rates: dict[str, Rates], left: dict[int, Costs]) -> list[Line]:
@@ -111,17 +109,17 @@ def in_turn(compared: Sequence[Compared], known: Sequence[Work]) -> list[Work]:
     return list(found.values())
 
 
-async def measure(dsn: str, options: argparse.Namespace) -> list[Line]:
+async def measure(dsn: str, options: argparse.Namespace) -> Report:
     drivers = available()
     async with Clients(dsn) as clients:
         compared = [one for one in ours(clients, drivers) if options.only in one.work.key]
         works = in_turn(compared, floors(clients, drivers))
-        rates = await command.run_works(clients, works, options)
+        rates = await command.run_figures(clients, works, options)
     # With the other connections gone: until then they may keep back statistics of what they did.
     async with Clients(dsn) as clients:
         left = {} if options.only else {batch: await costs(clients, batch) for batch in COST_BATCHES}
-    return lines(compared, rates, left)
+    return Report([Rated(("÷ floor", "÷ floor1"), lines(compared, rates, left), NOTE)])
 
 
 def main(arguments: Sequence[str]) -> int:
-    return command.run("jobs", __doc__ or "", ("÷ floor", "÷ floor1"), NOTE, prepare, measure, arguments)
+    return command.run("jobs", __doc__ or "", prepare, measure, arguments)

@@ -6,13 +6,14 @@ from typing import Any
 from bench.drivers import Clients, Psycopg, Session
 from bench.floor import BULK
 from bench.work import RanDry, Step, Work
+from sluicegate.ops.wakes import Wakes
 
 QUEUE = "bench"
 _SCOPE = "endpoint:default"
 _TABLES = """sluicegate.job, sluicegate.attempt, sluicegate.attempt_end, sluicegate.late_call, sluicegate.request,
     sluicegate.policy, sluicegate.policy_limit, sluicegate.budget_window, sluicegate.lane, sluicegate.usage,
     sluicegate.refusal"""
-_FILL = """
+FILL = """
     insert into sluicegate.job (queue_id, scope_id, state, run_at, payload, created_at)
     select q.id, q.scope_id, 'pending', t.now - interval '1 hour' + n * interval '1 us', jsonb_build_object('n', n), t.now
     from sluicegate.queue q cross join (select clock_timestamp() as now) t cross join generate_series(1, $1::integer) n
@@ -42,7 +43,7 @@ async def empty_tables(session: Session, depth: int) -> None:
     await session.run(_QUEUE)
     await session.run("update sluicegate.queue set governed = false where governed")
     if depth:
-        await session.run(_FILL, depth)
+        await session.run(FILL, depth)
         await session.run("analyze sluicegate.job")
 
 
@@ -127,11 +128,15 @@ class Enqueues(Work):
     def _stored(self, session: Psycopg) -> Step:
         arguments: dict[str, Any] = dict.fromkeys(("priority", "run_at", "dedup_key", "parent_id", "backoff"))
         arguments |= {"queue": QUEUE, "kind": "", "title": "", "tags": [], "max_attempts": 5, "scope": _SCOPE}
+        made = Wakes()
 
         async def step() -> int:
             self._calls += 1
             name = f"{self._calls}" if self._named else None
-            await session.store.enqueue({**arguments, "payload": '{"n": 1}', "request_id": name})
+            # As a client decides whether to tell workers of it.
+            call = made.call(_SCOPE, (QUEUE,))
+            await session.store.enqueue({**arguments, "payload": '{"n": 1}', "request_id": name, "wake": call.wake})
+            made.done(call, (QUEUE,))
             return 1
 
         return step

@@ -1,19 +1,15 @@
-"""Running works in turns: every round runs each of them for some seconds, and the median over the rounds is the figure."""
+"""Running figures in turns: every round runs each of them for some seconds, and the median over the rounds is the figure."""
 
-import asyncio
 import statistics
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from bench.work import RanDry, Step, Work
-
-_WARM_UP = 2
+from bench.work import Figure
 
 
 @dataclass
 class Rates:
-    """Jobs/s of one work, one number a round."""
+    """Jobs/s of one figure, one number a round."""
 
     rounds: list[float] = field(default_factory=list)
 
@@ -27,49 +23,24 @@ def ratio(rates: Rates, floor: Rates) -> float:
     return statistics.median(one / other for one, other in zip(rates.rounds, floor.rounds, strict=True))
 
 
-async def run_once(work: Work, seconds: float, guess: float) -> float:
-    """Jobs/s of one run. ``guess`` is the rate expected, from which the number of jobs to prepare follows."""
-    steps = await work.prepare(int(guess * seconds * 1.6) + 100 * work.per_step)
-    for _ in range(_WARM_UP):
-        await asyncio.gather(*(step() for step in steps))
-    started = time.perf_counter()
-    ends: list[float] = []
-    done = 0
-
-    async def client(step: Step) -> None:
-        nonlocal done
-        while not ends and time.perf_counter() - started < seconds:
-            try:
-                # Not in one line: "done +=" would read the sum before it waits.
-                moved = await step()
-            except RanDry:
-                ends.append(time.perf_counter())
-            else:
-                done += moved
-
-    await asyncio.gather(*(client(step) for step in steps))
-    return done / ((ends[0] if ends else time.perf_counter()) - started)
-
-
 async def run(
-    works: Sequence[Work],
+    figures: Sequence[Figure],
     *,
     rounds: int,
     seconds: float,
     before: Callable[[], Awaitable[None]],
     progress: Callable[[str], None],
 ) -> dict[str, Rates]:
-    """Run every work ``rounds`` times for ``seconds``, taking turns; returns their rates by key.
+    """Run every figure ``rounds`` times for ``seconds``, taking turns; returns their rates by key.
 
     ``before`` runs before each round.
     """
-    rates = {work.key: Rates() for work in works}
+    rates = {figure.key: Rates() for figure in figures}
     for number in range(rounds):
         await before()
         # Every second round backwards, so that none always runs after the same neighbour.
-        for work in works if number % 2 == 0 else reversed(works):
-            seen = rates[work.key].rounds
-            progress(f"round {number + 1} of {rounds}: {work.key}")
-            guess = max(seen) if seen else (40_000 if work.per_step >= 100 else 3_000)
-            seen.append(await run_once(work, seconds, guess))
+        for figure in figures if number % 2 == 0 else reversed(figures):
+            seen = rates[figure.key].rounds
+            progress(f"round {number + 1} of {rounds}: {figure.key}")
+            seen.append(await figure.rate(seconds, max(seen) if seen else figure.guess))
     return rates

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import secrets
 import shutil
 import tempfile
 import time
@@ -54,8 +55,10 @@ def database(dsn: str | None) -> Iterator[Place]:
         yield from _fresh(dsn, "the server of --dsn")
 
 
-def _fresh(dsn: str, where: str) -> Iterator[Place]:
-    name = f"sluicegate_bench_{os.getpid()}"
+@contextmanager
+def another(dsn: str) -> Iterator[str]:
+    """One more fresh, migrated database on a server, dropped at the end; gives its DSN."""
+    name = f"sluicegate_bench_{os.getpid()}_{secrets.token_hex(4)}"
     identifier = sql.Identifier(name)
     with psycopg.connect(dsn, autocommit=True) as admin:
         admin.execute(sql.SQL("create database {}").format(identifier))
@@ -63,10 +66,24 @@ def _fresh(dsn: str, where: str) -> Iterator[Place]:
             own = make_conninfo(dsn, dbname=name)
             with psycopg.connect(own, autocommit=True) as connection:
                 migrate(connection)
-                facts = {"where": where, **_facts(connection)}
-            yield Place(own, facts)
+            yield own
         finally:
             admin.execute(sql.SQL("drop database if exists {} with (force)").format(identifier))
+
+
+def keep_autovacuum_out(dsn: str) -> None:
+    """Out of all figures alike, whenever it would have come."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        tables = connection.execute("select tablename from pg_tables where schemaname = 'sluicegate'").fetchall()
+        for (table,) in tables:
+            connection.execute(f'alter table sluicegate."{table}" set (autovacuum_enabled = false)')
+
+
+def _fresh(dsn: str, where: str) -> Iterator[Place]:
+    with another(dsn) as own:
+        with psycopg.connect(own, autocommit=True) as connection:
+            facts = {"where": where, **_facts(connection)}
+        yield Place(own, facts)
 
 
 def _facts(connection: psycopg.Connection[Any]) -> dict[str, str]:
