@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from sluicegate.sync_client import SyncClient
     from sluicegate.worker.capacity import QueueConfig
     from sluicegate.worker.context import Context, ThreadContext
+    from sluicegate.worker.events import WorkerEvent, WorkerReport
     from sluicegate.worker.handlers import App
     from sluicegate.worker.outcomes import Cancel, DeadLetter, QuotaExceeded, Release, RetryAfter
     from sluicegate.worker.worker import Worker
@@ -187,7 +188,9 @@ __all__ = [
     "Window",
     "WindowLimit",
     "Worker",
+    "WorkerEvent",
     "WorkerHealth",
+    "WorkerReport",
     "WrongIsolation",
 ]
 
@@ -206,6 +209,8 @@ _OTHERS = {
     "SyncClient": "sync_client",
     "ThreadContext": "worker.context",
     "Worker": "worker.worker",
+    "WorkerEvent": "worker.events",
+    "WorkerReport": "worker.events",
 }
 
 

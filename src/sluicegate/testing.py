@@ -40,7 +40,7 @@ from sluicegate.sql.source import shipped_function
 if TYPE_CHECKING:
     from sluicegate.client import Client
     from sluicegate.model import FullJob
-    from sluicegate.worker.events import ExecEvent, ExecReport
+    from sluicegate.worker.events import WorkerEvent, WorkerReport
     from sluicegate.worker.handlers import App
 
 __all__ = [
@@ -231,7 +231,7 @@ class clock_at(AbstractContextManager[None], AbstractAsyncContextManager[None]):
             await restored
 
 
-async def run_jobs(client: Client, app: App, *, failures: bool = False) -> ExecReport:
+async def run_jobs(client: Client, app: App, *, failures: bool = False) -> WorkerReport:
     """Do every job of the app's queues that can start now, and those they enqueue, in this process; then return.
 
     What is scheduled for later or held back by a budget stays: move the clock, and call it again. AssertionError with
@@ -241,7 +241,7 @@ async def run_jobs(client: Client, app: App, *, failures: bool = False) -> ExecR
 
     failed: list[str] = []
 
-    def heard(event: ExecEvent) -> None:
+    def heard(event: WorkerEvent) -> None:
         if event.kind in ("failed", "dead_letter") and event.claim is not None:
             failed.append(f"job {event.claim.job_id} of {event.claim.job.queue}: {event.message}")
 

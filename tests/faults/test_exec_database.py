@@ -12,7 +12,7 @@ from psycopg import sql
 
 from sluicegate import Client
 from sluicegate.model import NewJob
-from sluicegate.worker.exec import ExecEvent, ExecReport, StopRequest, run_exec
+from sluicegate.worker.exec import StopRequest, WorkerEvent, WorkerReport, run_exec
 from tests.integration.worker.support import QUEUE, Marked, sh
 from tests.support.counts import rounds
 from tests.support.servers import Server
@@ -51,18 +51,18 @@ class Watch:
     """Collects a run's events and waits for them."""
 
     def __init__(self) -> None:
-        self.events: list[ExecEvent] = []
+        self.events: list[WorkerEvent] = []
         self.stop = StopRequest()
 
-    async def wait(self, kind: str, number: int = 1, timeout: float = 60) -> list[ExecEvent]:
-        async def look() -> list[ExecEvent]:
+    async def wait(self, kind: str, number: int = 1, timeout: float = 60) -> list[WorkerEvent]:
+        async def look() -> list[WorkerEvent]:
             found = [event for event in self.events if event.kind == kind]
             return found if len(found) >= number else []
 
         return await eventually_async(look, f"{number} events {kind}", timeout)
 
-    def run(self, client: Client, command: list[str], **options: object) -> "asyncio.Task[ExecReport]":
-        call: Callable[..., Awaitable[ExecReport]] = run_exec
+    def run(self, client: Client, command: list[str], **options: object) -> "asyncio.Task[WorkerReport]":
+        call: Callable[..., Awaitable[WorkerReport]] = run_exec
         return asyncio.ensure_future(
             call(client, QUEUE, command, on_event=self.events.append, stop=self.stop, **options)
         )

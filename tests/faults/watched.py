@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from sluicegate import App, Client, Worker
-from sluicegate.worker.events import ExecEvent
+from sluicegate.worker.events import WorkerEvent
 from sluicegate.worker.sharing import SharedSlots
 from tests.support.waiting import eventually_async
 
@@ -52,7 +52,7 @@ class Watched:
     """``async with Watched(client, app) as watched:`` stops at once at the end, whatever still runs."""
 
     def __init__(self, client: Client, app: App, **options: Any) -> None:
-        self.events: list[ExecEvent] = []
+        self.events: list[WorkerEvent] = []
         self.worker = Worker(client, app, on_event=self.events.append, **{"grace": 0, **options})
 
     async def __aenter__(self) -> Self:
@@ -62,10 +62,10 @@ class Watched:
     async def __aexit__(self, *_: object) -> None:
         await self.worker.stop()
 
-    async def told(self, kind: str, number: int = 1, timeout: float = 60) -> list[ExecEvent]:
+    async def told(self, kind: str, number: int = 1, timeout: float = 60) -> list[WorkerEvent]:
         """The events of that kind, once there are so many."""
 
-        async def look() -> list[ExecEvent]:
+        async def look() -> list[WorkerEvent]:
             found = [event for event in self.events if event.kind == kind]
             return found if len(found) >= number else []
 

@@ -87,7 +87,9 @@ def test_the_public_names_are_exactly_those_promised() -> None:
         "Window",
         "WindowLimit",
         "Worker",
+        "WorkerEvent",
         "WorkerHealth",
+        "WorkerReport",
     }
     assert sluicegate.__all__ == sorted(sluicegate.__all__)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from sluicegate import Client, JobRow
     from sluicegate.cli.demo_budget import HeldBack
-    from sluicegate.worker.events import ExecEvent
+    from sluicegate.worker.events import WorkerEvent
 
 _ENDS = ("done", "dead_letter", "cancelled")
 
@@ -54,7 +54,7 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def event(self, event: ExecEvent) -> None:
+    def event(self, event: WorkerEvent) -> None:
         """Something happened."""
         if event.kind == "stopping":
             self.stopped = True

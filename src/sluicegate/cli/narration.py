@@ -10,14 +10,14 @@ from sluicegate.cli.admission_views import deferred
 from sluicegate.cli.output import count, span
 
 if TYPE_CHECKING:
-    from sluicegate.worker.events import ExecEvent, ExecReport
+    from sluicegate.worker.events import WorkerEvent, WorkerReport
 
 
 def _now() -> str:
     return datetime.now(UTC).isoformat()
 
 
-def document(event: ExecEvent, worker: str) -> dict[str, Any]:
+def document(event: WorkerEvent, worker: str) -> dict[str, Any]:
     """Something that happened, as the object of a line of JSON."""
     job = None if event.claim is None else event.claim.job
     return {
@@ -36,7 +36,7 @@ def document(event: ExecEvent, worker: str) -> dict[str, Any]:
     }
 
 
-def line(event: ExecEvent, queues: str) -> str | None:
+def line(event: WorkerEvent, queues: str) -> str | None:
     """The same in words, None for what is nothing to tell."""
     message = (event.message or "").strip()
     if event.deferral is not None:
@@ -59,12 +59,12 @@ def line(event: ExecEvent, queues: str) -> str | None:
     return f"{told}\n    " + message.replace("\n", "\n    ") if message else told
 
 
-def ended(report: ExecReport, worker: str) -> dict[str, Any]:
+def ended(report: WorkerReport, worker: str) -> dict[str, Any]:
     """The end of a run, as the object of the last line of JSON."""
     return {"event": "ended", "at": _now(), "worker": worker, **report.to_dict()}
 
 
-def last_line(report: ExecReport) -> str:
+def last_line(report: WorkerReport) -> str:
     """The end of a run in words."""
     parts = [
         f"{number} {what}"

@@ -28,7 +28,7 @@ EventKind = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class ExecEvent:
+class WorkerEvent:
     """Something that happened. ``claim`` and ``seconds`` (how long the job ran) are None where no job is meant.
 
     ``message`` is for people: the error, the reason of a release, what is wrong with the database. ``deferral`` is the
@@ -44,7 +44,7 @@ class ExecEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class ExecReport:
+class WorkerReport:
     """What a run did. Every claim ends in one of ``done``, ``failed``, ``cancelled``, ``released`` and ``lost``.
 
     ``failed`` counts attempts, ``dead_letters`` those of them that were their job's last. ``lost`` are attempts whose end
@@ -70,7 +70,7 @@ class Tally:
     What ``on_event`` raises must not leave a job half done: it is kept as ``fault``, and ``stop`` is called.
     """
 
-    def __init__(self, on_event: Callable[[ExecEvent], object] | None, stop: Callable[[], object]) -> None:
+    def __init__(self, on_event: Callable[[WorkerEvent], object] | None, stop: Callable[[], object]) -> None:
         self.fault: Exception | None = None
         self._on_event = on_event
         self._stop = stop
@@ -84,7 +84,7 @@ class Tally:
         self._counts["claimed"] += number
 
     def started(self, claim: Claim) -> None:
-        self._tell(ExecEvent("started", claim))
+        self._tell(WorkerEvent("started", claim))
 
     def finished(
         self, claim: Claim, item: FinishItem, answer: Finish, seconds: float | None, exit_code: int | None = None
@@ -101,11 +101,11 @@ class Tally:
         if answer.dead_letter:
             self._counts["dead_letters"] += 1
             kind = "dead_letter"
-        self._tell(ExecEvent(kind, claim, item.error or item.reason, seconds, exit_code=exit_code))
+        self._tell(WorkerEvent(kind, claim, item.error or item.reason, seconds, exit_code=exit_code))
 
     def lost(self, claim: Claim, message: str, seconds: float | None = None) -> None:
         self._counts["lost"] += 1
-        self._tell(ExecEvent("lost", claim, message, seconds))
+        self._tell(WorkerEvent("lost", claim, message, seconds))
 
     def deferred(self, deferrals: Iterable[Deferral]) -> None:
         """Told when a queue closes and when its reason or time changes; a time that is not sure moves with every lease."""
@@ -113,7 +113,7 @@ class Tally:
             key = (entry.reason, entry.next_eligible_at if entry.exact else None)
             if self._deferred.get(entry.queue) != key:
                 self._deferred[entry.queue] = key
-                self._tell(ExecEvent("deferred", deferral=entry))
+                self._tell(WorkerEvent("deferred", deferral=entry))
 
     def opened(self, queues: Iterable[str]) -> None:
         """These queues are open: what closes them next is told again, but not a full queue, which comes and goes."""
@@ -124,31 +124,31 @@ class Tally:
     def waiting(self) -> None:
         if not self._waiting:
             self._waiting = True
-            self._tell(ExecEvent("waiting"))
+            self._tell(WorkerEvent("waiting"))
 
     def database_away(self, error: Exception) -> None:
         if self.away is None:
             self.away = str(error)
-            self._tell(ExecEvent("database_away", message=str(error)))
+            self._tell(WorkerEvent("database_away", message=str(error)))
 
     def database_back(self) -> None:
         if self.away is not None:
             self.away = None
-            self._tell(ExecEvent("database_back"))
+            self._tell(WorkerEvent("database_back"))
 
     def housekeeping_refused(self, error: SluicegateError) -> None:
         """Told once for each kind of error, however often it comes."""
         if error.code not in self._refused:
             self._refused.add(error.code)
-            self._tell(ExecEvent("housekeeping", message=str(error)))
+            self._tell(WorkerEvent("housekeeping", message=str(error)))
 
     def stopping(self, message: str) -> None:
-        self._tell(ExecEvent("stopping", message=message))
+        self._tell(WorkerEvent("stopping", message=message))
 
-    def report(self, seconds: float) -> ExecReport:
-        return ExecReport(**self._counts, seconds=seconds)
+    def report(self, seconds: float) -> WorkerReport:
+        return WorkerReport(**self._counts, seconds=seconds)
 
-    def _tell(self, event: ExecEvent) -> None:
+    def _tell(self, event: WorkerEvent) -> None:
         if self._on_event is None or self.fault is not None:
             return
         try:

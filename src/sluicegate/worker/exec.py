@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from sluicegate.client import Client
 from sluicegate.errors import SluicegateError
 from sluicegate.worker.commands import CommandSlots
-from sluicegate.worker.events import ExecEvent, ExecReport
+from sluicegate.worker.events import WorkerEvent, WorkerReport
 from sluicegate.worker.execution import Execution, Tools
 from sluicegate.worker.guardian.client import Guardian
 from sluicegate.worker.payloads import PrivateFolder
@@ -20,7 +20,7 @@ from sluicegate.worker.surroundings import allow_descriptors, base_environment
 from sluicegate.worker.terms import Terms
 from sluicegate.worker.words import CommandLine
 
-__all__ = ["ExecEvent", "ExecReport", "StopRequest", "run_exec"]
+__all__ = ["StopRequest", "WorkerEvent", "WorkerReport", "run_exec"]
 
 
 async def run_exec(
@@ -34,9 +34,9 @@ async def run_exec(
     drain: bool = False,
     grace: float = 30.0,
     release_delay: float = 60.0,
-    on_event: Callable[[ExecEvent], object] | None = None,
+    on_event: Callable[[WorkerEvent], object] | None = None,
     stop: StopRequest | None = None,
-) -> ExecReport:
+) -> WorkerReport:
     """Run ``command`` for each job of ``queue`` (one, or several), up to ``concurrency`` (1 to 1,000) at a time.
 
     Each command gets the payload as JSON on standard input and in the file that SLUICEGATE_PAYLOAD_FILE names, and the

@@ -10,7 +10,7 @@ from sluicegate.client import Client
 from sluicegate.worker.crew import Crew, MakeAttempt
 from sluicegate.worker.dispatcher import Dispatcher
 from sluicegate.worker.ended import Ended
-from sluicegate.worker.events import ExecEvent, Tally
+from sluicegate.worker.events import Tally, WorkerEvent
 from sluicegate.worker.housekeeping import Housekeeping
 from sluicegate.worker.leases import LeaseKeeper, ServerClock
 from sluicegate.worker.loop import Loop
@@ -32,7 +32,7 @@ class Run:
         *,
         lease_seconds: int | None,
         grace: float,
-        on_event: Callable[[ExecEvent], object] | None,
+        on_event: Callable[[WorkerEvent], object] | None,
         stop: StopRequest,
     ) -> None:
         self.stop = stop

@@ -15,7 +15,7 @@ from sluicegate.model.health import WorkerHealth
 from sluicegate.ops import validate
 from sluicegate.ops.requests import MAX_LEASE_SECONDS
 from sluicegate.worker.crew import Crew
-from sluicegate.worker.events import ExecEvent, ExecReport, Tally
+from sluicegate.worker.events import Tally, WorkerEvent, WorkerReport
 from sluicegate.worker.handlers import App
 from sluicegate.worker.handling import Handling, Workshop
 from sluicegate.worker.permits import Permit
@@ -38,7 +38,7 @@ class Worker:
     endpoint's) is kept by heartbeats while a handler runs. When it is told to stop, it claims nothing more; handlers may
     go on for ``grace`` seconds (0 to a year), the rest is cancelled and given back. ``poll`` (0.01 to 3,600) is the
     longest it waits, in seconds, before it looks for jobs that nobody told of. With ``drain`` it ends when nothing is left
-    that could be started. ``on_event`` is called with each ExecEvent; what it raises ends the worker.
+    that could be started. ``on_event`` is called with each WorkerEvent; what it raises ends the worker.
 
     Raises a named InvalidWorker for settings that do not fit together, before anything is claimed.
     """
@@ -52,7 +52,7 @@ class Worker:
         grace: float = 30.0,
         poll: float = 1.0,
         drain: bool = False,
-        on_event: Callable[[ExecEvent], object] | None = None,
+        on_event: Callable[[WorkerEvent], object] | None = None,
     ) -> None:
         self._capacity = app.capacity()
         for queue in self._capacity.queues:
@@ -157,20 +157,20 @@ class Worker:
         if self._run is not None:
             self._run.stop.insist(reason)
 
-    async def stop(self) -> ExecReport:
+    async def stop(self) -> WorkerReport:
         """Stop softly and wait for the end. Stopping twice is fine. Raises what made it impossible to go on."""
         if self._run is not None and not self._run.stop.asked.is_set():
             self.ask_to_stop()
         return await self.finished()
 
-    async def finished(self) -> ExecReport:
+    async def finished(self) -> WorkerReport:
         """Wait for the end: drained, stopped or broken. Raises what made it impossible to go on."""
         if self._over is None or self._run is None:
-            return ExecReport()
+            return WorkerReport()
         await asyncio.shield(self._over)
         return self._run.tally.report(time.monotonic() - self._began_at)
 
-    async def run(self) -> ExecReport:
+    async def run(self) -> WorkerReport:
         """Start, and run until it is drained or a signal stops it. Cancelled, it ends at once, and what runs with it."""
         await self.start()
         assert self._run is not None

@@ -7,10 +7,10 @@ import sys
 from typing import Any
 
 from sluicegate import Client
-from sluicegate.worker.exec import ExecEvent, run_exec
+from sluicegate.worker.exec import WorkerEvent, run_exec
 
 
-def tell(event: ExecEvent) -> None:
+def tell(event: WorkerEvent) -> None:
     job_id = None if event.claim is None else event.claim.job_id
     write({"kind": event.kind, "job_id": job_id, "message": event.message})
 

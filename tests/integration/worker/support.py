@@ -13,7 +13,7 @@ from typing import Any
 
 from sluicegate import Client
 from sluicegate.model import JobDetail
-from sluicegate.worker.exec import ExecEvent, ExecReport, run_exec
+from sluicegate.worker.exec import WorkerEvent, WorkerReport, run_exec
 from tests.support.servers import ROOT
 from tests.support.waiting import eventually_async
 
@@ -25,8 +25,8 @@ MARK = "EXEC_TEST_MARK"
 class Outcome:
     """What a run over some jobs came to; ``jobs`` in the order they were enqueued."""
 
-    report: ExecReport
-    events: list[ExecEvent]
+    report: WorkerReport
+    events: list[WorkerEvent]
     jobs: list[JobDetail]
 
     @property
@@ -49,7 +49,7 @@ async def run_jobs(
 ) -> Outcome:
     """Enqueue a job for each payload, run the command for all of them, and look at what became of the jobs."""
     ids = [(await client.enqueue(QUEUE, payload, **(enqueue or {}))).id for payload in payloads]
-    events: list[ExecEvent] = []
+    events: list[WorkerEvent] = []
     report = await run_exec(client, QUEUE, command, drain=True, on_event=events.append, **options)
     return Outcome(report, events, [await client.get_job(job_id) for job_id in ids])
 

@@ -7,7 +7,7 @@ import pytest
 
 from sluicegate import Client, NewJob
 from sluicegate.testing import advance_clock, set_clock
-from sluicegate.worker.exec import ExecEvent, StopRequest, run_exec
+from sluicegate.worker.exec import StopRequest, WorkerEvent, run_exec
 from sluicegate.worker.loop import Lookout
 from tests.integration.worker.support import QUEUE, sh
 from tests.integration.worker.test_exec_claims import WatchedClient
@@ -22,7 +22,7 @@ NOON = datetime(2026, 6, 1, 12, 0, 1, tzinfo=UTC)
 async def test_drain_ends_when_all_that_is_left_is_deferred(client: Client) -> None:
     await client.set_policy(QUEUE, HOUR)
     await client.enqueue_many([NewJob(QUEUE) for _ in range(5)])
-    events: list[ExecEvent] = []
+    events: list[WorkerEvent] = []
     report = await run_exec(client, QUEUE, ["true"], drain=True, concurrency=3, on_event=events.append)
     assert (report.claimed, report.done) == (2, 2)
     (told,) = [event.deferral for event in events if event.kind == "deferred"]
@@ -47,7 +47,7 @@ async def test_a_closed_queue_is_not_polled_and_goes_on_at_its_boundary(
     stop = StopRequest()
     done: list[int] = []
 
-    def on_event(event: ExecEvent) -> None:
+    def on_event(event: WorkerEvent) -> None:
         if event.kind == "done":
             done.append(1)
 

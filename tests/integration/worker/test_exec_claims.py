@@ -12,7 +12,7 @@ import pytest
 
 from sluicegate import Client, Forbidden, NotFound
 from sluicegate.model import ClaimAnswers, ClaimRequest, FinishItem, NewJob
-from sluicegate.worker.exec import ExecEvent, StopRequest, run_exec
+from sluicegate.worker.exec import StopRequest, WorkerEvent, run_exec
 from tests.conftest import Connection
 from tests.integration.worker.support import QUEUE, run_jobs, sh
 from tests.support.servers import Server
@@ -78,7 +78,7 @@ async def test_claims_never_ask_for_more_than_the_free_slots_and_carry_finishes(
 async def test_jobs_are_run_in_the_order_of_the_queue(client: Client) -> None:
     for priority in (5, 1, 3):
         await client.enqueue(QUEUE, priority, priority=priority)
-    events: list[ExecEvent] = []
+    events: list[WorkerEvent] = []
     await run_exec(client, QUEUE, ["true"], drain=True, on_event=events.append)
     assert [event.claim.job.payload for event in events if event.kind == "done" and event.claim] == [1, 3, 5]
 
@@ -108,12 +108,12 @@ async def test_drain_waits_for_what_runs_and_takes_what_that_enqueues(client: Cl
     """A job that is enqueued while the last one runs is done as well."""
     await client.enqueue(QUEUE, "first")
 
-    async def enqueue_second(event: ExecEvent) -> None:
+    async def enqueue_second(event: WorkerEvent) -> None:
         await client.enqueue(QUEUE, "second")
 
     tasks: list[asyncio.Task[None]] = []
 
-    def on_event(event: ExecEvent) -> None:
+    def on_event(event: WorkerEvent) -> None:
         if event.kind == "started" and not tasks:
             tasks.append(asyncio.create_task(enqueue_second(event)))
 
@@ -134,7 +134,7 @@ async def test_it_goes_on_until_told_to_stop_and_sees_new_jobs_soon(client: Clie
     done: list[float] = []
     loop = asyncio.get_running_loop()
 
-    def on_event(event: ExecEvent) -> None:
+    def on_event(event: WorkerEvent) -> None:
         if event.kind == "done":
             done.append(loop.time())
             if len(done) == 2:
@@ -200,7 +200,7 @@ async def test_a_role_that_may_not_claim_ends_the_run_with_its_error(reader_dsn:
 async def test_a_callback_that_raises_ends_the_run_after_its_jobs_and_is_raised(client: Client) -> None:
     job = await client.enqueue(QUEUE)
 
-    def on_event(event: ExecEvent) -> None:
+    def on_event(event: WorkerEvent) -> None:
         raise BrokenPipeError("nobody reads")
 
     with pytest.raises(BrokenPipeError):

@@ -10,7 +10,7 @@ import pytest
 from sluicegate import ClaimAnswers, Client
 from sluicegate.testing import advance_clock
 from sluicegate.worker import commands
-from sluicegate.worker.exec import ExecReport, StopRequest, run_exec
+from sluicegate.worker.exec import StopRequest, WorkerReport, run_exec
 from sluicegate.worker.loop import Lookout
 from tests.conftest import Connection
 from tests.integration.worker.support import QUEUE
@@ -66,7 +66,7 @@ def rare_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Lookout, "_WHILE", -1.0)
 
 
-def started(client: Client, stop: StopRequest) -> "asyncio.Task[ExecReport]":
+def started(client: Client, stop: StopRequest) -> "asyncio.Task[WorkerReport]":
     return asyncio.create_task(run_exec(client, QUEUE, ["true"], stop=stop))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from sluicegate import Client
 from sluicegate.errors import InvalidArgument, SluicegateError
-from sluicegate.worker.exec import ExecEvent, StopRequest, run_exec
+from sluicegate.worker.exec import StopRequest, WorkerEvent, run_exec
 from tests.conftest import Connection
 from tests.integration.worker.support import QUEUE, run_jobs, sh
 
@@ -84,9 +84,9 @@ async def test_a_private_folder_that_became_somebody_elses_is_not_used(client: C
     script = 'd="$(dirname "$SLUICEGATE_PAYLOAD_FILE")"; chmod 755 "$d"'
     stop = StopRequest()
     ids = [(await client.enqueue(QUEUE)).id for _ in range(2)]
-    events: list[ExecEvent] = []
+    events: list[WorkerEvent] = []
 
-    def on_event(event: ExecEvent) -> None:
+    def on_event(event: WorkerEvent) -> None:
         events.append(event)
         if event.kind == "released":
             stop.ask()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sluicegate import Claim, ClaimAnswers, Client, Finish, FinishItem, Heartbeat, Lease
-from sluicegate.worker.exec import ExecEvent, StopRequest, run_exec
+from sluicegate.worker.exec import StopRequest, WorkerEvent, run_exec
 from tests.conftest import Connect
 from tests.integration.worker.support import QUEUE, sh
 from tests.support.waiting import eventually_async
@@ -44,7 +44,7 @@ async def listening(dsn: str) -> AsyncIterator[Listening]:
         yield client
 
 
-async def started(events: list[ExecEvent]) -> None:
+async def started(events: list[WorkerEvent]) -> None:
     async def look() -> bool:
         return any(event.kind == "started" for event in events)
 
@@ -65,7 +65,7 @@ async def test_the_end_of_a_command_is_reported_again_until_the_job_is_free(
     script = f"echo ran >> {tmp_path}/runs; until test -e {tmp_path}/go; do sleep 0.02; done"
     job = await listening.enqueue(QUEUE)
     other = await connect(autocommit=False)
-    events: list[ExecEvent] = []
+    events: list[WorkerEvent] = []
     stop = StopRequest()
     run = asyncio.create_task(
         run_exec(listening, QUEUE, sh(script), stop=stop, drain=not stopping, on_event=events.append)
@@ -90,7 +90,7 @@ async def test_a_heartbeat_that_was_held_up_is_sent_again_soon(
     """The lock outlasts one heartbeat, not the lease; the lease is kept and the command runs on."""
     held, free = (await listening.enqueue(QUEUE)).id, (await listening.enqueue(QUEUE)).id
     other = await connect(autocommit=False)
-    events: list[ExecEvent] = []
+    events: list[WorkerEvent] = []
     script = f"until test -e {tmp_path}/go; do sleep 0.02; done"
     run = asyncio.create_task(
         run_exec(listening, QUEUE, sh(script), concurrency=2, lease_seconds=9, drain=True, on_event=events.append)

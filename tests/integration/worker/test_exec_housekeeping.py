@@ -9,7 +9,7 @@ import pytest
 from sluicegate import Client, NotFound
 from sluicegate.model import Reaped
 from sluicegate.worker import housekeeping
-from sluicegate.worker.exec import ExecEvent, StopRequest, run_exec
+from sluicegate.worker.exec import StopRequest, WorkerEvent, run_exec
 from tests.conftest import Connection
 from tests.integration.worker.support import QUEUE
 from tests.support.servers import Server
@@ -79,7 +79,7 @@ async def test_what_retention_lets_go_is_pruned_by_a_worker(
     await db.execute("update sluicegate.job set finished_at = finished_at - interval '40 days'")
     async with Client(worker_dsn) as worker:
         stop = StopRequest()
-        events: list[ExecEvent] = []
+        events: list[WorkerEvent] = []
         run = asyncio.create_task(run_exec(worker, QUEUE, ["true"], stop=stop, on_event=events.append))
 
         async def gone() -> bool:
@@ -111,7 +111,7 @@ async def test_a_refusal_is_told_once_and_work_goes_on(
 
     async with Counting(worker_dsn) as worker:
         stop = StopRequest()
-        events: list[ExecEvent] = []
+        events: list[WorkerEvent] = []
         run = asyncio.create_task(run_exec(worker, QUEUE, ["true"], stop=stop, on_event=events.append))
 
         async def often() -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from sluicegate import Client
 from sluicegate.model import Claim, Heartbeat, Lease
-from sluicegate.worker.exec import ExecEvent, ExecReport, StopRequest, run_exec
+from sluicegate.worker.exec import StopRequest, WorkerEvent, WorkerReport, run_exec
 from tests.conftest import Connection
 from tests.integration.worker.support import QUEUE, Marked, StartWorker, sh
 from tests.support.waiting import eventually_async
@@ -45,15 +45,15 @@ async def started(client: Client, *, jobs: int = 1, command: list[str], **option
 class Running:
     def __init__(self) -> None:
         self.ids: list[int] = []
-        self.events: list[ExecEvent] = []
+        self.events: list[WorkerEvent] = []
         self.stop = StopRequest()
-        self.task: asyncio.Task[ExecReport]
+        self.task: asyncio.Task[WorkerReport]
 
-    def hear(self, event: ExecEvent) -> None:
+    def hear(self, event: WorkerEvent) -> None:
         self.events.append(event)
 
-    async def wait(self, kind: str, number: int = 1) -> ExecEvent:
-        async def look() -> list[ExecEvent]:
+    async def wait(self, kind: str, number: int = 1) -> WorkerEvent:
+        async def look() -> list[WorkerEvent]:
             if self.task.done():
                 self.task.result()
             found = [event for event in self.events if event.kind == kind]
@@ -61,7 +61,7 @@ class Running:
 
         return (await eventually_async(look, f"{number} events {kind}"))[-1]
 
-    async def end(self) -> ExecReport:
+    async def end(self) -> WorkerReport:
         self.stop.ask()
         return await self.task
 

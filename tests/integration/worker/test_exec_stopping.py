@@ -10,7 +10,7 @@ import pytest
 
 from sluicegate import Client
 from sluicegate.model import Backoff, ClaimAnswers, NewJob
-from sluicegate.worker.exec import ExecEvent, StopRequest, run_exec
+from sluicegate.worker.exec import StopRequest, WorkerEvent, run_exec
 from tests.integration.worker.support import QUEUE, Marked, StartWorker, sh
 from tests.support.waiting import eventually_async
 
@@ -246,7 +246,7 @@ async def test_jobs_that_were_claimed_but_not_started_go_back_unspent(dsn: str, 
 
 async def test_cancelling_the_task_ends_the_commands_and_gives_the_jobs_back(client: Client, marked: Marked) -> None:
     ids = await enqueue(client, 2)
-    events: list[ExecEvent] = []
+    events: list[WorkerEvent] = []
     task = asyncio.create_task(run_exec(client, QUEUE, FAMILY, concurrency=2, on_event=events.append))
     await marked.running("sleep 30", 10)
     task.cancel()

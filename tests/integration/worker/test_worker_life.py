@@ -17,7 +17,7 @@ import pytest
 
 from sluicegate import App, ClaimAnswers, Client, InvalidArgument, NoQueues, Unavailable, Worker
 from sluicegate.worker import probe
-from sluicegate.worker.events import ExecEvent
+from sluicegate.worker.events import WorkerEvent
 from sluicegate.worker.probe import health_file, http_probe
 from tests.support.servers import Server
 from tests.support.waiting import eventually_async
@@ -164,7 +164,7 @@ async def test_what_was_claimed_and_not_begun_goes_back_and_was_no_attempt(dsn: 
     async with Late(dsn) as late:
         job = await client.enqueue("q")
 
-        def heard(event: ExecEvent) -> None:
+        def heard(event: WorkerEvent) -> None:
             if event.kind == "stopping":
                 late.go.set()
 
@@ -251,7 +251,7 @@ async def is_ready(worker: Worker, ready: bool) -> bool:
 async def test_what_makes_it_impossible_to_go_on_is_raised_and_told(client: Client) -> None:
     async def do() -> None: ...
 
-    def heard(event: ExecEvent) -> None:
+    def heard(event: WorkerEvent) -> None:
         if event.kind == "started":
             raise ValueError("the log is full")
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from sluicegate.model import Deferral
-from sluicegate.worker.events import ExecEvent, Tally
+from sluicegate.worker.events import Tally, WorkerEvent
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -14,12 +14,12 @@ def closed(reason: str, until: datetime | None = None, *, exact: bool = True) ->
     )
 
 
-def telling() -> tuple[Tally, list[ExecEvent]]:
-    events: list[ExecEvent] = []
+def telling() -> tuple[Tally, list[WorkerEvent]]:
+    events: list[WorkerEvent] = []
     return Tally(events.append, lambda: None), events
 
 
-def reasons(events: list[ExecEvent]) -> list[str]:
+def reasons(events: list[WorkerEvent]) -> list[str]:
     return [event.deferral.reason for event in events if event.deferral is not None]
 
 
