@@ -83,6 +83,7 @@ class SyncClient(SyncBudgets):
         self._timeout = timeout
         self._retries = retries
         self._calls = SyncCalls()
+        self._lent: Database | None = None
         self._database: Database | None = None
         self._pool: SyncPool | None = None
         self._opened: SyncOps | None = None
@@ -133,6 +134,17 @@ class SyncClient(SyncBudgets):
             finally:
                 if database is not None:
                     self._let_go(database)
+
+    def beside(self, *, max_size: int = 4) -> SyncClient:
+        """Another client of the same database, with connections of its own; it has to be opened, and closed before this one.
+
+        For what must not wait until others let go of a connection. Raises Unavailable before this one is open.
+        """
+        if self._database is None:
+            raise _not_open()
+        other = SyncClient(worker=self._worker, max_size=max_size, timeout=self._timeout, retries=self._retries)
+        other._lent = self._database.lent()
+        return other
 
     @property
     def scope(self) -> str:
@@ -225,12 +237,16 @@ class SyncClient(SyncBudgets):
             finished=finished,
         )
 
-    def claim_many(self, asks: Sequence[ClaimRequest], *, finished: Iterable[FinishItem] = ()) -> ClaimAnswers:
+    def claim_many(
+        self, asks: Sequence[ClaimRequest], *, finished: Iterable[FinishItem] = (), wait: bool = True
+    ) -> ClaimAnswers:
         """Several claims (1 to 100) in one call, each answered by itself, as ``claim`` would, but ``busy`` at once.
 
-        What makes one of them impossible is its ``error``. Raises InvalidArgument, Unavailable.
+        What makes one of them impossible is its ``error``. A queue whose policy somebody is changing is waited for up to
+        5 s, and the others with it; with ``wait=False`` for a tenth of a second, like the jobs to be finished: then that
+        queue is ``busy``, and such a finish ``unavailable``. Raises InvalidArgument, Unavailable.
         """
-        return self._ops.claim_many(asks, scope=self.scope, worker=self._worker, finished=finished)
+        return self._ops.claim_many(asks, scope=self.scope, worker=self._worker, finished=finished, wait=wait)
 
     def claim_job(self, job_id: int, *, lease_seconds: int | None = None, request_id: str | None = None) -> Claim:
         """Take one job by its id, if it is due and free. Raises Conflict with its state, NotFound.
@@ -303,9 +319,13 @@ class SyncClient(SyncBudgets):
         """
         return self._ops.release(lease, scope=self.scope, reason=reason, not_before=not_before, started=started)
 
-    def finish_many(self, items: Iterable[FinishItem]) -> tuple[Finish, ...]:
-        """Finish up to 10,000 jobs in one call, one answer each in order; a bad one stops no other."""
-        return self._ops.finish_many(items, scope=self.scope)
+    def finish_many(self, items: Iterable[FinishItem], *, wait: bool = True) -> tuple[Finish, ...]:
+        """Finish up to 10,000 jobs in one call, one answer each in order; a bad one stops no other.
+
+        A job that another transaction holds is waited for up to a second, with ``wait=False`` a tenth of one; then its
+        answer is ``unavailable``, and it is to be sent again.
+        """
+        return self._ops.finish_many(items, scope=self.scope, wait=wait)
 
     def retry(self, job_id: int) -> Retried:
         """Put a failed, cancelled or waiting job back to pending now, its attempts counted from 0.
@@ -369,6 +389,8 @@ class SyncClient(SyncBudgets):
         return self._opened
 
     def _find(self) -> Database:
+        if self._lent is not None:
+            return self._lent
         self._calls.sent(None)  # a private PostgreSQL that is starting is let go of, however long it takes
         return sync_blocking(lambda: open_database(self._dsn, self._wanted_scope, self._data_dir))
 

@@ -84,3 +84,42 @@ def test_a_batch_of_takeovers_that_one_lane_has_no_room_for_is_taken_whole(sql: 
     sql.lapse(*(claim["job"]["id"] for claim in held))
     assert len(sql.take("q", n=8)) == 8
     check_ledger(sql)
+
+
+def test_a_call_that_does_not_wait_leaves_a_policy_that_somebody_changes_and_does_the_rest(
+    sql: Sql, another: OpenSql
+) -> None:
+    sql.enqueue_many([{"queue": "q"}] * 2 + [{"queue": "p"}] * 2)
+    govern(sql, max_in_flight=5)
+    held = sql.take_one("p")
+    editor, worker = another(), another()
+    # A call that waits for the policy, for 5 s, or that waits for one after the other, is ended by this.
+    worker.do("set statement_timeout = '3s'")
+    editor.do("begin")
+    editor.call("patch_admission_policy", queue="q", patch={"max_in_flight": 4})
+    requests = [{"queues": [queue]} for queue in ("q", "p")]
+    answer = worker.call("claim", requests=requests, finished=[completed(held)], wait=False)
+    busy, taken = answer["responses"]
+    assert [busy["error"], busy["claims"], busy["deferred"], busy["empty"]] == [None, [], [], False]
+    assert [claim["job"]["queue"] for claim in taken["claims"]] == ["p"]
+    assert [finish["status"] for finish in answer["finished"]] == ["ok"]
+    alone = worker.call("claim", requests=requests[:1], wait=False)["responses"][0]
+    assert [alone["claims"], alone["deferred"], alone["empty"]] == [[], [], False], "nor is it closed"
+    editor.commit()
+    assert len(worker.take("q")) == 1
+    check_ledger(sql)
+
+
+def test_a_call_that_does_not_wait_leaves_a_job_that_somebody_holds(sql: Sql, another: OpenSql) -> None:
+    sql.enqueue_many([{"queue": "q"}] * 3)
+    held, free = sql.take(n=2)
+    holder, worker = another(), another()
+    holder.do("begin")
+    holder.do("select from sluicegate.job where id = %s for update", held["job"]["id"])
+    worker.do("set statement_timeout = '900ms'")
+    finished = [completed(held), completed(free)]
+    answer = worker.call("claim", requests=[{"queues": ["q"]}], finished=finished, wait=False)
+    assert [finish["status"] for finish in answer["finished"]] == ["unavailable", "ok"]
+    assert len(answer["responses"][0]["claims"]) == 1
+    holder.do("rollback")
+    check_ledger(sql)

@@ -119,9 +119,10 @@ class AsyncOps(AsyncBudgetOps):
         scope: str,
         worker: str | None = None,
         finished: Iterable[FinishItem] = (),
+        wait: bool = True,
     ) -> ClaimAnswers:
         named = [replace(ask, request_id=self._request_id(ask.request_id)) for ask in asks]
-        arguments = requests.claim_many(named, finished=finished, worker=worker, scope=scope)
+        arguments = requests.claim_many(named, finished=finished, worker=worker, scope=scope, wait=wait)
         answer = await self._ask(
             lambda: self._store.claim(arguments),
             abandoned=lambda unseen: self._give_back(answers.all_claims(unseen), scope),
@@ -152,8 +153,8 @@ class AsyncOps(AsyncBudgetOps):
             answer = await self._claim_job(arguments, scope)
         return answers.claimed_job(answer)
 
-    async def finish_many(self, items: Iterable[FinishItem], *, scope: str) -> tuple[Finish, ...]:
-        arguments = requests.finish_many(items, scope=scope)
+    async def finish_many(self, items: Iterable[FinishItem], *, scope: str, wait: bool = True) -> tuple[Finish, ...]:
+        arguments = requests.finish_many(items, scope=scope, wait=wait)
         return answers.finishes(await self._ask(lambda: self._store.claim(arguments)))
 
     async def complete(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 
@@ -27,6 +27,10 @@ class Database:
     scope: str
     renew: Callable[[], None]
     close: Callable[[], None]
+
+    def lent(self) -> Database:
+        """The same for somebody who is done before this one is closed."""
+        return replace(self, close=_nothing)
 
 
 def open_database(dsn: str | None, scope: str | None, data_dir: Path | None) -> Database:

@@ -79,7 +79,7 @@ def _job(job: NewJob, where: str) -> tuple[dict[str, Any], str]:
 
 
 def claim_many(
-    asks: Sequence[ClaimRequest], *, finished: Iterable[FinishItem], worker: str | None, scope: str
+    asks: Sequence[ClaimRequest], *, finished: Iterable[FinishItem], worker: str | None, scope: str, wait: bool
 ) -> Arguments:
     if not 1 <= len(asks) <= MAX_REQUESTS:
         validate.refuse("requests", f"holds {len(asks):,} claims", f"One call takes 1 to {MAX_REQUESTS:,}.")
@@ -87,6 +87,7 @@ def claim_many(
         "requests": json.dumps([_request(ask, scope, f"requests[{index}].") for index, ask in enumerate(asks)]),
         "worker": _worker(worker),
         "finished": _finished(finished, scope),
+        "wait": validate.flag(wait, "wait"),
     }
 
 
@@ -105,12 +106,14 @@ def claim(
         "requests": json.dumps([_request(ask, scope, "")]),
         "worker": _worker(worker),
         "finished": _finished(finished, scope),
+        "wait": True,
     }
 
 
-def finish_many(items: Iterable[FinishItem], *, scope: str) -> Arguments:
+def finish_many(items: Iterable[FinishItem], *, scope: str, wait: bool) -> Arguments:
     """Finishes without a claim: a claim of nothing."""
-    return {"requests": "[]", "worker": None, "finished": _finished(items, validate.scope(scope))}
+    finished = _finished(items, validate.scope(scope))
+    return {"requests": "[]", "worker": None, "finished": finished, "wait": validate.flag(wait, "wait")}
 
 
 def claim_job(

@@ -120,9 +120,10 @@ class SyncOps(SyncBudgetOps):
         scope: str,
         worker: str | None = None,
         finished: Iterable[FinishItem] = (),
+        wait: bool = True,
     ) -> ClaimAnswers:
         named = [replace(ask, request_id=self._request_id(ask.request_id)) for ask in asks]
-        arguments = requests.claim_many(named, finished=finished, worker=worker, scope=scope)
+        arguments = requests.claim_many(named, finished=finished, worker=worker, scope=scope, wait=wait)
         answer = self._ask(
             lambda: self._store.claim(arguments),
             abandoned=lambda unseen: self._give_back(answers.all_claims(unseen), scope),
@@ -153,8 +154,8 @@ class SyncOps(SyncBudgetOps):
             answer = self._claim_job(arguments, scope)
         return answers.claimed_job(answer)
 
-    def finish_many(self, items: Iterable[FinishItem], *, scope: str) -> tuple[Finish, ...]:
-        arguments = requests.finish_many(items, scope=scope)
+    def finish_many(self, items: Iterable[FinishItem], *, scope: str, wait: bool = True) -> tuple[Finish, ...]:
+        arguments = requests.finish_many(items, scope=scope, wait=wait)
         return answers.finishes(self._ask(lambda: self._store.claim(arguments)))
 
     def complete(self, lease: Claim | Lease, result: Any = None, *, scope: str, summary: str | None = None) -> Finish:

@@ -36,7 +36,7 @@ ENQUEUE = _call(
 )
 ENQUEUE_MANY = _call("enqueue_many", jobs="jsonb", request_id="text", scope="text", wake="boolean")
 WAKE = _call("wake", queues="text[]", scope="text")
-CLAIM = _call("claim", requests="jsonb", worker="text", finished="jsonb")
+CLAIM = _call("claim", requests="jsonb", worker="text", finished="jsonb", wait="boolean")
 CLAIM_JOB = _call("claim_job", job_id="bigint", lease_seconds="integer", worker="text", request_id="text", scope="text")
 COMPLETE = _call("complete", job_id="bigint", lease_token="text", result="jsonb", summary="text", scope="text")
 FAIL = _call(

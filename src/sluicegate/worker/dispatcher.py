@@ -98,13 +98,13 @@ class Dispatcher:
             return self._rest(plan)
         try:
             if not plan.asks:
-                answers = await self._client.finish_many([ended.item for ended in batch])
+                answers = await self._client.finish_many([ended.item for ended in batch], wait=False)
                 self._tally.database_back()
                 self._settle(batch, answers)
                 return 0.0
             self._asks = plan.asks
             sent_at = time.monotonic()
-            answer = await self._client.claim_many(plan.asks, finished=[ended.item for ended in batch])
+            answer = await self._client.claim_many(plan.asks, finished=[ended.item for ended in batch], wait=False)
         except BaseException as error:
             self._put_back(batch)
             # A call that was broken off gives back by itself what it brings. Repeated, it could come second, and give

@@ -58,6 +58,8 @@ class Run:
 
     async def until_over(self) -> None:
         """Run until drained or stopped, then wind up. Whatever goes wrong, nothing is left running."""
+        if self.stop.asked.is_set():
+            self.dispatcher.close()
         for loop in self._loops:
             loop.start()
         try:

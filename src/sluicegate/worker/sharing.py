@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -29,12 +29,11 @@ _LEAST_BATCH = 50
 _FRESH = 0.05
 # And of the only queue: what it says of itself is seldom older.
 _STALE = 1.0
-# A queue that could not be asked is left alone for so many seconds; one that kept a call waiting for longer than ``_LONG``,
-# for some times as long: unless there is news.
+# A queue that could not be asked is left alone for so many seconds, unless there is news; one that kept a call waiting for so
+# long, for half a second, news or not: all others waited with it.
 _REST = 1.0
-_LONG = 1.0
-_SHARE = 5.0
-_LONGEST_REST = 30.0
+_LONG = 0.1
+_SHORT_REST = 0.5
 _UNLIMITED = 10_000
 
 Start = Callable[[Claim, Permit, float, float], None]
@@ -83,6 +82,7 @@ class SharedSlots:
         self._unreported: Mapping[str, int] = {}
         self._turns: dict[str, float] = {}
         self._rest_until: dict[str, float] = {}
+        self._held_until: dict[str, float] = {}
         self._last_claim: dict[str, datetime] = {}
         self._lookout = Lookout(Pace(min(_IDLE, poll), poll))
         self._busy = Pace(*_BUSY)
@@ -103,10 +103,9 @@ class SharedSlots:
         self._unreported = unreported
         ending = self._drain and self._permits.total == 0 and not finishing
         now = time.monotonic()
-        rests = [until - now for until in self._rest_until.values() if until > now]
-        able = [
-            queue for queue in self._capacity.queues if self._room(queue) > 0 and self._rest_until.get(queue, 0) <= now
-        ]
+        resting = ChainMap(self._held_until, self._rest_until)
+        rests = [until - now for until in resting.values() if until > now]
+        able = [queue for queue in self._capacity.queues if self._room(queue) > 0 and resting.get(queue, 0) <= now]
         if not able:
             return Plan(wait=min(rests, default=FOREVER))
         if likely := self._likely(able, finishing):
@@ -167,9 +166,8 @@ class SharedSlots:
             (self._more.add if len(answer.claims) >= ask.n else self._more.discard)(ask.queues[0])
             if answer.error is not None:
                 self._rest_until[ask.queues[0]] = now + _REST
-            elif took > _LONG and not answer.claims and not answer.empty:
-                # Whoever holds its policy made all others wait as well.
-                self._rest_until[ask.queues[0]] = now + min(took * _SHARE, _LONGEST_REST)
+            elif took > _LONG and answer.busy:
+                self._held_until[ask.queues[0]] = now + _SHORT_REST
             if answer.claims:
                 self._last_claim[ask.queues[0]] = answer.server_time
         if any(answer.claims for answer in answers):

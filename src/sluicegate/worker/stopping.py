@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -32,34 +33,56 @@ class StopRequest:
         self.ask(reason)
 
 
+class _Signals:
+    """The signals of this process, as long as any run wants to be stopped by them: it has one handler for each."""
+
+    def __init__(self) -> None:
+        self._stops: list[StopRequest] = []
+        self._before: dict[signal.Signals, Any] = {}
+
+    def add(self, stop: StopRequest) -> None:
+        self._stops.append(stop)
+        if len(self._stops) > 1:
+            return
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            if (before := signal.getsignal(number)) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._heard, number)
+                self._before[number] = before
+
+    def remove(self, stop: StopRequest) -> None:
+        self._stops.remove(stop)
+        if not self._stops:
+            self._give_back()
+
+    def _heard(self, number: signal.Signals) -> None:
+        for stop in self._stops:
+            stop.insist(f"{number.name} was received")
+        if all(stop.at_once.is_set() for stop in self._stops):
+            self._give_back()
+
+    def _give_back(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._before:
+            number, before = self._before.popitem()
+            loop.remove_signal_handler(number)
+            signal.signal(number, before)
+
+
+_signals = _Signals()
+
+
 @contextmanager
 def stopped_by_signals(stop: StopRequest) -> Iterator[None]:
-    """Within, SIGTERM, SIGINT and SIGHUP insist on stopping; a third one has the effect it had before.
+    """Within, SIGTERM, SIGINT and SIGHUP insist on stopping, for each run that wants that; a third one has the effect it had before.
 
     One that is ignored (``nohup``) stays so. In a thread other than the main one, where signals cannot be handled, nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    loop = asyncio.get_running_loop()
-    before = {number: handler for number in _SIGNALS if (handler := signal.getsignal(number)) is not signal.SIG_IGN}
-    handled: set[signal.Signals] = set()
-
-    def give_back() -> None:
-        for number in list(handled):
-            handled.discard(number)
-            loop.remove_signal_handler(number)
-            signal.signal(number, before[number])
-
-    def heard(number: signal.Signals) -> None:
-        stop.insist(f"{number.name} was received")
-        if stop.at_once.is_set():
-            give_back()
-
-    for number in before:
-        loop.add_signal_handler(number, heard, number)
-        handled.add(number)
+    _signals.add(stop)
     try:
         yield
     finally:
-        give_back()
+        _signals.remove(stop)

@@ -24,6 +24,8 @@ from sluicegate.worker.sharing import SharedSlots
 from sluicegate.worker.stopping import StopRequest, stopped_by_signals
 from sluicegate.worker.terms import MAX_SECONDS
 
+# For claims with their finishes, heartbeats and housekeeping, which never wait for what handlers do with theirs.
+_CONNECTIONS = 3
 _LONGEST_POLL = 3600.0
 _SHORTEST_POLL = 0.01
 
@@ -78,6 +80,9 @@ class Worker:
         self._drain = validate.flag(drain, "drain")
         self._on_event = on_event
         self._state = "new"
+        self._starting = asyncio.Lock()
+        self._stop = StopRequest()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._run: Run | None = None
         self._slots: SharedSlots | None = None
         self._over: asyncio.Task[None] | None = None
@@ -86,27 +91,42 @@ class Worker:
         self._fault: str | None = None
 
     async def start(self) -> None:
-        """Begin to claim. Starting again does nothing; one that has ended stays so."""
-        if self._over is not None:
-            return
+        """Begin to claim. Starting again does nothing; one that has ended, or was told to stop before, does not begin.
+
+        Raises InvalidArgument in another event loop than the first, Unavailable if the client is not open.
+        """
+        loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop):
+            raise InvalidArgument(
+                "The worker was started in another event loop.",
+                field="worker",
+                next_step="Make a new Worker for each asyncio.run.",
+            )
+        async with self._starting:
+            if self._over is not None:
+                return
+            if self._stop.asked.is_set():
+                self._state = "stopped"
+                return
+            own = await self._client.beside(max_size=_CONNECTIONS).open()
+            self._loop = loop
+            self._began_at = time.monotonic()
+            self._state = "started"
+            self._over = asyncio.create_task(self._live(own, self._made(own)))
+
+    def _made(self, own: Client) -> Run:
         run = self._run = Run(
-            self._client,
-            lease_seconds=self._lease_seconds,
-            grace=self._grace,
-            on_event=self._on_event,
-            stop=StopRequest(),
+            own, lease_seconds=self._lease_seconds, grace=self._grace, on_event=self._on_event, stop=self._stop
         )
         shop = Workshop(self._app, self._client, run.clock, run.tally.started)
         run.staff(
             lambda claim, sent_at, length: Handling(shop, claim, sent_at=sent_at, length=length),
-            lambda crew: self._share(run, crew),
+            lambda crew: self._share(own, run, crew),
             tuple(self._capacity.queues),
         )
-        self._began_at = time.monotonic()
-        self._state = "started"
-        self._over = asyncio.create_task(self._live(run))
+        return run
 
-    def _share(self, run: Run, crew: Crew) -> SharedSlots:
+    def _share(self, own: Client, run: Run, crew: Crew) -> SharedSlots:
         def begin(claim: Claim, permit: Permit, sent_at: float, length: float) -> None:
             crew.start(claim, sent_at=sent_at, length=length, holding=permit)
 
@@ -116,7 +136,7 @@ class Worker:
             _tell(run.tally, demand, idle=crew.running == 0)
 
         self._slots = SharedSlots(
-            self._client,
+            own,
             self._capacity,
             begin,
             lease_seconds=self._lease_seconds,
@@ -128,22 +148,28 @@ class Worker:
         )
         return self._slots
 
-    async def _live(self, run: Run) -> None:
+    async def _live(self, own: Client, run: Run) -> None:
         try:
-            try:
-                await run.until_over()
-            finally:
-                self._state = "stopping"
-                await run.close()
-                run.abandon()
-                self._state = "stopped"
+            async with own:
+                try:
+                    await run.until_over()
+                finally:
+                    self._state = "stopping"
+                    await run.close()
+                    run.abandon()
             run.raise_faults()
         except Exception as error:
             self._fault = str(error)
             raise
+        finally:
+            self._state = "stopped"
 
     async def started(self) -> None:
-        """Wait until it is ready: the database has answered. Raises what ended it before that."""
+        """Wait until it is ready: the database has answered. Raises what ended it before that, InvalidArgument before ``start``."""
+        if self._over is None:
+            raise InvalidArgument(
+                "The worker has not been started.", field="worker", next_step="Call `await worker.start()` first."
+            )
         reached = asyncio.ensure_future(self._reached.wait())
         over = asyncio.ensure_future(self.finished())
         await asyncio.wait((reached, over), return_when=asyncio.FIRST_COMPLETED)
@@ -153,13 +179,12 @@ class Worker:
             over.result()
 
     def ask_to_stop(self, reason: str = "it was asked to") -> None:
-        """Claim nothing more; the second time, cancel what runs at once. Does not wait."""
-        if self._run is not None:
-            self._run.stop.insist(reason)
+        """Claim nothing more; the second time, cancel what runs at once. Does not wait. Before ``start``: never begin."""
+        self._stop.insist(reason)
 
     async def stop(self) -> WorkerReport:
         """Stop softly and wait for the end. Stopping twice is fine. Raises what made it impossible to go on."""
-        if self._run is not None and not self._run.stop.asked.is_set():
+        if not self._stop.asked.is_set():
             self.ask_to_stop()
         return await self.finished()
 
@@ -172,10 +197,9 @@ class Worker:
 
     async def run(self) -> WorkerReport:
         """Start, and run until it is drained or a signal stops it. Cancelled, it ends at once, and what runs with it."""
-        await self.start()
-        assert self._run is not None
-        with stopped_by_signals(self._run.stop):
+        with stopped_by_signals(self._stop):
             try:
+                await self.start()
                 return await self.finished()
             except asyncio.CancelledError:
                 await self._end_at_once()
@@ -191,8 +215,7 @@ class Worker:
     def health(self) -> WorkerHealth:
         """How it is at this moment. ``ready``: it has started, is not stopping, and the database answers."""
         away = None if self._run is None else self._run.tally.away
-        asked = self._run is not None and self._run.stop.asked.is_set()
-        state = "stopping" if asked and self._state == "started" else self._state
+        state = "stopping" if self._stop.asked.is_set() and self._state == "started" else self._state
         return WorkerHealth(
             worker=self._client.worker,
             live=state in ("started", "stopping"),

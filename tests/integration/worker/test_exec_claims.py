@@ -29,9 +29,11 @@ class WatchedClient(Client):
         super().__init__(dsn)
         self.claims: list[tuple[int, int, int]] = []
 
-    async def claim_many(self, asks: Sequence[ClaimRequest], *, finished: Iterable[FinishItem] = ()) -> ClaimAnswers:
+    async def claim_many(
+        self, asks: Sequence[ClaimRequest], *, finished: Iterable[FinishItem] = (), wait: bool = True
+    ) -> ClaimAnswers:
         (ask,), finishes = asks, list(finished)
-        answers = await super().claim_many(asks, finished=finishes)
+        answers = await super().claim_many(asks, finished=finishes, wait=wait)
         self.claims.append((ask.n, len(answers.responses[0].claims), len(finishes)))
         return answers
 

@@ -27,8 +27,8 @@ class Listening(Client):
         self.finishes += sum(finish.status == "unavailable" for finish in answer.finished)
         return answer
 
-    async def finish_many(self, items: Iterable[FinishItem]) -> tuple[Finish, ...]:
-        answers = await super().finish_many(items)
+    async def finish_many(self, items: Iterable[FinishItem], **options: Any) -> tuple[Finish, ...]:
+        answers = await super().finish_many(items, **options)
         self.finishes += sum(finish.status == "unavailable" for finish in answers)
         return answers
 

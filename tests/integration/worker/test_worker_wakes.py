@@ -30,13 +30,20 @@ class Sleeper:
         self.door = asyncio.Event()
         self.door.set()
         self.looks = 0
-        demand = client.demand
+        beside = client.beside
 
-        def count(*queues: str, most: int) -> Coroutine[Any, Any, Demand]:
-            self.looks += 1
-            return demand(*queues, most=most)
+        def counted(*, max_size: int) -> Client:
+            own = beside(max_size=max_size)
+            demand = own.demand
 
-        client.demand = count  # type: ignore[assignment]
+            def count(*queues: str, most: int) -> Coroutine[Any, Any, Demand]:
+                self.looks += 1
+                return demand(*queues, most=most)
+
+            own.demand = count  # type: ignore[method-assign]
+            return own
+
+        client.beside = counted  # type: ignore[method-assign]
         app = App({"q": {"max_workers": slots}})
 
         @app.handler(queue="q", kind="")

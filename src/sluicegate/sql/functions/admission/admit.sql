@@ -1,9 +1,10 @@
 -- Admits as many of the locked candidates of one governed queue as its policy has room for, charged to lanes, in their order. state is
--- ok, closed (a verdict proved it), busy (ask again) or unavailable (fail closed; the verdict says why). Locks lanes only, and waits for none
--- if the transaction holds one already. A way that took nothing is rolled back, and its lanes with it.
+-- ok, closed (a verdict proved it), busy (ask again) or unavailable (fail closed; the verdict says why). Locks lanes only. Waits for one no
+-- longer than 5 s, without p_wait than a tenth of a second (busy then), and not at all if the transaction holds lanes already. A way that
+-- took nothing is rolled back, and its lanes with it.
 -- grants: none
 create or replace function sluicegate.admit(
-    p_queue_id bigint, p_ids bigint[], p_lane smallint,
+    p_queue_id bigint, p_ids bigint[], p_lane smallint, p_wait boolean,
     out ids bigint[], out lanes smallint[], out at timestamptz, out state text, out verdict jsonb
 )
 language plpgsql
@@ -22,9 +23,14 @@ declare
     v_slow record;
     v_held boolean := sluicegate.holds_lanes();
     v_began timestamptz := clock_timestamp();
+    v_patience interval := '5 s';
 begin
     ids := '{}';
     lanes := '{}';
+    if not p_wait then
+        v_patience := '100 ms';
+        perform set_config('lock_timeout', '100ms', true);
+    end if;
     begin
         v_policy := sluicegate.policy_terms(p_queue_id);
         if not v_policy.opening then
@@ -48,8 +54,8 @@ begin
             when query_canceled or serialization_failure or deadlock_detected then
                 raise;
             when others then
-                state := 'unavailable';
-                verdict := sluicegate.unavailable(sqlstate, sqlerrm, true);
+                state := case when sqlstate = '55P03' and not p_wait then 'busy' else 'unavailable' end;
+                verdict := case state when 'unavailable' then sluicegate.unavailable(sqlstate, sqlerrm, true) end;
                 return;
         end;
     end if;
@@ -90,9 +96,9 @@ begin
         raise exception using errcode = 'SG00A', message = 'no lane had room';
     exception
         when sqlstate 'SG00A' or lock_not_available then
-            if sqlstate = '55P03' and clock_timestamp() > v_began + interval '5 s' then
-                state := 'unavailable';
-                verdict := sluicegate.unavailable(sqlstate, sqlerrm, true);
+            if sqlstate = '55P03' and clock_timestamp() > v_began + v_patience then
+                state := case when p_wait then 'unavailable' else 'busy' end;
+                verdict := case when p_wait then sluicegate.unavailable(sqlstate, sqlerrm, true) end;
                 -- A call that has waited for a lane in vain waits for no other: one wait, however many queues it asks.
                 perform set_config('sluicegate.holds_lanes', pg_current_xact_id()::text, true);
             elsif state is null and v_held then
@@ -130,8 +136,8 @@ begin
         when others then
             ids := '{}';
             lanes := '{}';
-            state := 'unavailable';
-            verdict := sluicegate.unavailable(sqlstate, sqlerrm, true);
+            state := case when sqlstate = '55P03' and not p_wait then 'busy' else 'unavailable' end;
+            verdict := case state when 'unavailable' then sluicegate.unavailable(sqlstate, sqlerrm, true) end;
             perform set_config('sluicegate.holds_lanes', pg_current_xact_id()::text, true);
     end;
 end

@@ -1,10 +1,11 @@
--- The committed act of taking jobs, with the finishes of earlier ones: see decision 0003 for the order of its
--- steps. Job, charge, attempt and lease commit together. Locks: request ids in order; jobs to finish or replay by id; candidates with
--- SKIP LOCKED, so no claim waits for another's jobs; lanes of governed queues, of which a call that holds none may wait for one, or for all
--- in order. Raises SG004 unless READ COMMITTED; a fault of one request is an error in its response when the call carries anything else.
+-- The committed act of taking jobs, with the finishes of earlier ones, in the order of decision 0003. Job, charge, attempt and lease commit
+-- together. Locks: request ids in order; jobs to finish or replay by id; candidates with SKIP LOCKED; lanes of governed queues, of which a call
+-- that holds none may wait for one, or for all in order. Without p_wait none is waited for longer than a tenth of a second, nor a job to
+-- finish. Raises SG004 unless READ COMMITTED; a fault of one request is an error in its response when the call carries anything else.
 -- grants: worker
-create or replace function sluicegate.claim(p_requests jsonb, p_worker text default null, p_finished jsonb default '[]')
-returns jsonb
+create or replace function sluicegate.claim(
+    p_requests jsonb, p_worker text default null, p_finished jsonb default '[]', p_wait boolean default true
+) returns jsonb
 language plpgsql security definer
 set search_path = sluicegate, pg_temp
 set jit = off -- steps switched off below make plans look dear enough to compile, up to PostgreSQL 17
@@ -38,7 +39,7 @@ begin
             'Send [{"job_id": 1, "lease_token": "…", "outcome": "completed"}].');
     end if;
     if v_finishes = '[]' and jsonb_array_length(p_requests) = 1 then
-        return json_build_object('responses', json_build_array(sluicegate.claim_request(p_requests -> 0, p_worker, '{}')),
+        return json_build_object('responses', json_build_array(sluicegate.claim_request(p_requests -> 0, p_worker, '{}', p_wait)),
             'finished', '[]'::json, 'server_time', sluicegate.clock())::jsonb;
     end if;
 
@@ -46,7 +47,7 @@ begin
         v_late := sluicegate.claim_locks(p_requests, v_finishes);
     end if;
     if v_finishes <> '[]' then
-        v_finished := sluicegate.finish(v_finishes);
+        v_finished := sluicegate.finish(v_finishes, p_wait);
         v_freed := array(select (f ->> 'job_id')::bigint from json_array_elements(v_finished) f where f ->> 'status' = 'ok');
     end if;
     -- In their order, but for a queue that needed all its lanes in this session's last call and came behind one that held some: it
@@ -73,7 +74,7 @@ begin
             if v_bytes > 16777216 then
                 v_response := '{"claims": [], "deferred": [], "empty": false, "gone": [], "replayed": false, "error": null}';
             else
-                v_response := sluicegate.claim_request(v_request, p_worker, v_freed);
+                v_response := sluicegate.claim_request(v_request, p_worker, v_freed, p_wait);
                 v_bytes := v_bytes + pg_column_size(v_response);
             end if;
         exception

@@ -70,7 +70,7 @@ begin
     if (select q.governed from sluicegate.queue q where q.id = v_job.queue_id) then
         -- Before any lane is taken.
         perform sluicegate.end_spent(v_job.queue_id, v_now);
-        v_admitted := sluicegate.admit(v_job.queue_id, array[p_job_id], v_job.lane);
+        v_admitted := sluicegate.admit(v_job.queue_id, array[p_job_id], v_job.lane, true);
         if cardinality(v_admitted.ids) = 0 then
             v_deferral := case
                 -- A policy that was cleared meanwhile closes nothing.

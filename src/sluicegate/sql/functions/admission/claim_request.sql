@@ -3,7 +3,7 @@
 -- Locks candidates with SKIP LOCKED, then lanes, one queue after the other; a transaction that holds lanes
 -- already waits for none. Raises SG001, SG002, SG003.
 -- grants: none
-create or replace function sluicegate.claim_request(p_request jsonb, p_worker text, p_freed bigint[]) returns json
+create or replace function sluicegate.claim_request(p_request jsonb, p_worker text, p_freed bigint[], p_wait boolean) returns json
 language plpgsql
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
@@ -89,7 +89,7 @@ begin
     while cardinality(v_open) > 0 and v_count < v_n loop
         -- SKIP LOCKED may wait (admit_fast).
         perform sluicegate.wait_briefly();
-        v_taken := sluicegate.take(v_open, v_n - v_count, v_now, p_freed);
+        v_taken := sluicegate.take(v_open, v_n - v_count, v_now, p_freed, p_wait);
         if cardinality(v_taken.ids) > 0 then
             v_claims := v_claims || sluicegate.open_claims(v_taken.ids, v_taken.at, v_taken.lanes, v_lease, p_worker);
             v_count := v_count + cardinality(v_taken.ids);

@@ -4,7 +4,7 @@
 -- governed is read after the candidates are locked: a first policy waits for whoever read false (open_lanes).
 -- grants: none
 create or replace function sluicegate.take(
-    p_queues bigint[], p_n integer, p_now timestamptz, p_freed bigint[],
+    p_queues bigint[], p_n integer, p_now timestamptz, p_freed bigint[], p_wait boolean,
     out ids bigint[], out lanes smallint[], out at timestamptz[], out closed bigint[], out verdicts jsonb, out busy bigint[]
 )
 language plpgsql
@@ -52,7 +52,7 @@ begin
         end if;
         select j.lane into v_lane from sluicegate.job j
         where j.id = any (p_freed) and j.queue_id = v_queue.id and j.lane is not null limit 1;
-        v_admitted := sluicegate.admit(v_queue.id, v_queue.ids, v_lane);
+        v_admitted := sluicegate.admit(v_queue.id, v_queue.ids, v_lane, p_wait);
         if v_admitted.state = 'ok' then
             ids := ids || v_admitted.ids;
             lanes := lanes || v_admitted.lanes;

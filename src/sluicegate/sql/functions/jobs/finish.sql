@@ -1,8 +1,8 @@
 -- The finishes that a claim carries: one answer a job, in input order. One that is malformed, impossible or held up by
 -- another transaction is answered, not raised, and stops nothing. Locks the jobs in id order; a batch waits a second for
--- a job that is held, and then goes on without it. To tell of the room that they leave is the claim's.
+-- a job that is held, without p_wait a tenth, and then goes on without it. To tell of the room that they leave is the claim's.
 -- grants: none
-create or replace function sluicegate.finish(p_items jsonb) returns json
+create or replace function sluicegate.finish(p_items jsonb, p_wait boolean default true) returns json
 language plpgsql
 set search_path = sluicegate, pg_temp
 set lock_timeout = '1s'
@@ -11,6 +11,9 @@ declare
     v_item record;
     v_answers json[];
 begin
+    if not p_wait then
+        perform set_config('lock_timeout', '100ms', true);
+    end if;
     perform sluicegate.wait_briefly();
     begin
         return sluicegate.finish_jobs(p_items, false);
