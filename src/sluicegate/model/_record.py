@@ -14,7 +14,8 @@ Reader = Callable[[Any], Any]
 
 def instant(text: str | datetime) -> datetime:
     """A moment from the database or the API, as an aware datetime in UTC."""
-    return (text if isinstance(text, datetime) else datetime.fromisoformat(text)).astimezone(UTC)
+    moment = text if isinstance(text, datetime) else datetime.fromisoformat(text)
+    return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
 
 
 class Record:
@@ -30,13 +31,12 @@ class Record:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Read the JSON object ``data``; raises TypeError if a key without a default is missing."""
-        return cls(
-            **{
-                name: data[key] if read is None else read(data[key])
-                for name, key, read in _plan(cast("Any", cls))
-                if key in data
-            }
-        )
+        plan = _plan(cast("Any", cls))
+        try:
+            return cls(**{name: data[key] if read is None else read(data[key]) for name, key, read in plan})
+        except KeyError:
+            present = [entry for entry in plan if entry[1] in data]
+        return cls(**{name: data[key] if read is None else read(data[key]) for name, key, read in present})
 
     def to_dict(self) -> dict[str, Any]:
         """The API's JSON object, ready for ``json.dumps``: moments are ISO 8601 in UTC."""

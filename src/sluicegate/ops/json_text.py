@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from sluicegate.ops.text import storable_value
@@ -11,6 +12,14 @@ from sluicegate.ops.validate import refuse, shown, utf8
 
 MAX_JSON_BYTES = 1_048_576
 MAX_NESTING = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A value that ``encode`` has written already, so that it is not written twice."""
+
+    text: str
+
 
 # Where a value stands inside its field: (the trail of what holds it, its key or index); None at the top.
 _Trail = tuple[Any, "str | int"] | None
@@ -22,6 +31,10 @@ def encode(value: Any, field: str, *, forgiving: bool = False) -> str:
     Raises InvalidArgument for anything that is not JSON or that PostgreSQL cannot store. With ``forgiving``, for a
     result that must not stop a job from finishing, text that cannot be stored is escaped and NaN becomes text.
     """
+    if value is None:
+        return "null"
+    if isinstance(value, Encoded):
+        return value.text
     _check(value, field, forgiving=forgiving)
     if forgiving:
         value = storable_value(value)

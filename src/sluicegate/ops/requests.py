@@ -265,21 +265,28 @@ def _finish(item: Any, where: str, scope: str) -> str:
             f"is {validate.shown(item)}, not a FinishItem",
             "Build it with FinishItem.completed, failed or released.",
         )
-    result = encode(item.result, f"{where}.result", forgiving=True)
-    fields = {
-        **_held(Lease(item.job_id, item.lease_token), where),
-        "outcome": item.outcome,
-        "summary": _last_words(item.summary, f"{where}.summary", MAX_SUMMARY_BYTES),
-        "error": _last_words(item.error, f"{where}.error", MAX_ERROR_BYTES),
-        "retry_in_seconds": _retry_in_seconds(item.retry_in_seconds, f"{where}.retry_in_seconds"),
-        "retry": validate.flag(item.retry, f"{where}.retry"),
-        "reason": _last_words(item.reason, f"{where}.reason", MAX_ERROR_BYTES),
-        "not_before": None if item.not_before is None else validate.moment(item.not_before, f"{where}.not_before"),
-        "started": validate.flag(item.started, f"{where}.started"),
-        "account": None if item.account is None else validate.text(item.account, f"{where}.account", 128, least=1),
-        "scope": scope,
-    }
-    return f'{{"result": {result}, {json.dumps(fields)[1:]}'
+    fields: dict[str, Any] = {**_proof(item), "outcome": item.outcome, "scope": scope}
+    # Most say no more than that. What is left out is null to the database, and true of retry and started.
+    if item.summary is not None:
+        fields["summary"] = _last_words(item.summary, f"{where}.summary", MAX_SUMMARY_BYTES)
+    if item.error is not None:
+        fields["error"] = _last_words(item.error, f"{where}.error", MAX_ERROR_BYTES)
+    if item.retry_in_seconds is not None:
+        fields["retry_in_seconds"] = _retry_in_seconds(item.retry_in_seconds, f"{where}.retry_in_seconds")
+    if item.retry is not True:
+        fields["retry"] = validate.flag(item.retry, f"{where}.retry")
+    if item.reason is not None:
+        fields["reason"] = _last_words(item.reason, f"{where}.reason", MAX_ERROR_BYTES)
+    if item.not_before is not None:
+        fields["not_before"] = validate.moment(item.not_before, f"{where}.not_before")
+    if item.started is not True:
+        fields["started"] = validate.flag(item.started, f"{where}.started")
+    if item.account is not None:
+        fields["account"] = validate.text(item.account, f"{where}.account", 128, least=1)
+    text = json.dumps(fields)
+    if item.result is None:
+        return text
+    return f'{{"result": {encode(item.result, f"{where}.result", forgiving=True)}, {text[1:]}'
 
 
 def _held(lease: Any, where: str = "lease") -> dict[str, Any]:
@@ -287,6 +294,10 @@ def _held(lease: Any, where: str = "lease") -> dict[str, Any]:
         validate.refuse(
             where, f"is {validate.shown(lease)}, not a claim or lease", "Pass the Claim, or Lease(job_id, lease_token)."
         )
+    return _proof(lease)
+
+
+def _proof(lease: Claim | Lease | FinishItem) -> dict[str, Any]:
     if not isinstance(lease.lease_token, str):
         raise InvalidArgument(
             "lease_token is not text.", field="lease_token", next_step="Pass the token that the claim gave."
