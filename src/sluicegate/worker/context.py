@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+from collections.abc import Callable
 from datetime import datetime
 from typing import NoReturn
 
@@ -17,9 +18,10 @@ _PATIENCE = 15.0
 
 
 class _Attempt:
-    def __init__(self, client: Client, claim: Claim) -> None:
+    def __init__(self, client: Client, claim: Claim, is_over: Callable[[], bool]) -> None:
         self._client = client
         self._claim = claim
+        self._is_over = is_over
         self._cancelled = False
 
     @property
@@ -47,15 +49,11 @@ class _Attempt:
     @property
     def cancelled(self) -> bool:
         """Whether the work is to end: the job was cancelled, its lease lost, its time over, or the worker is stopping."""
-        return self._cancelled
+        return self._cancelled or self._is_over()
 
     def release(self, reason: str | None = None, not_before: datetime | None = None) -> NoReturn:
         """Give the job back, from ``not_before`` on if given: raises what does that."""
         raise Release(reason, not_before)
-
-    def cancel(self) -> None:
-        """Say from now on that the work is to end. For the worker, and for tests of a handler."""
-        self._cancelled = True
 
     async def _heartbeat(self, note: str | None) -> Heartbeat:
         try:
@@ -83,8 +81,10 @@ class Context(_Attempt):
 class ThreadContext(_Attempt):
     """For handlers in threads: the same calls, which wait. Look at ``cancelled`` now and then: a thread cannot be ended."""
 
-    def __init__(self, client: Client, claim: Claim, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(client, claim)
+    def __init__(
+        self, client: Client, claim: Claim, is_over: Callable[[], bool], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        super().__init__(client, claim, is_over)
         self._loop = loop
 
     def heartbeat(self) -> Heartbeat:

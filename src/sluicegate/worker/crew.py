@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Protocol
 
 from sluicegate.model import Claim, FinishItem
@@ -14,6 +15,9 @@ from sluicegate.worker.events import Tally
 from sluicegate.worker.leases import HeldLease, LeaseKeeper
 from sluicegate.worker.loop import Pace
 from sluicegate.worker.verdict import Interruption
+
+# What is not over so many seconds after it should have ended, since its worker ends, is left to itself.
+_LAST_PATIENCE = 1.0
 
 
 class RunningAttempt(Protocol):
@@ -29,8 +33,14 @@ class RunningAttempt(Protocol):
     async def run(self) -> FinishItem | None:
         """Do the job; None if its lease was lost, so that there is nothing to report."""
 
+    def broken_off(self) -> FinishItem | None:
+        """The task of ``run`` was cancelled, perhaps before its first step: what to report, None if nothing."""
+
     def interrupt(self, why: Interruption, grace: float) -> None:
         """End it; what does not listen is killed after ``grace`` seconds, if it can be."""
+
+    def leave(self) -> str | None:
+        """It has not listened and cannot be killed: what to tell if its worker ends without it; None to wait on."""
 
 
 # Of a claim, the moment its call was sent and the length of its lease.
@@ -40,7 +50,8 @@ MakeAttempt = Callable[[Claim, float, float], RunningAttempt]
 class Crew:
     """Runs attempts and hands their finishes to ``on_ended``, None where there is nothing to report.
 
-    What ``start`` is given to hold is let go when nothing of the attempt is left.
+    What ``start`` is given to hold is let go when nothing of the attempt is left. ``left`` tells of those that still run
+    although their worker has ended.
     """
 
     def __init__(
@@ -50,7 +61,10 @@ class Crew:
         self._keeper = keeper
         self._tally = tally
         self._on_ended = on_ended
-        self._running: dict[RunningAttempt, asyncio.Task[None]] = {}
+        self._running: dict[RunningAttempt, AbstractContextManager[object]] = {}
+        # The event loop itself holds its tasks weakly.
+        self._tasks: set[asyncio.Task[FinishItem | None]] = set()
+        self._left: dict[RunningAttempt, str] = {}
         self._idle = asyncio.Event()
         self._idle.set()
         self._fault: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -60,6 +74,10 @@ class Crew:
     @property
     def running(self) -> int:
         return len(self._running)
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        return tuple(self._left.values())
 
     @property
     def rest(self) -> float:
@@ -73,14 +91,18 @@ class Crew:
         attempt = self._make(claim, sent_at, length)
         self._keeper.hold(attempt.lease)
         self._idle.clear()
-        held = holding or nullcontext()
-        task = self._running[attempt] = asyncio.create_task(self._work(attempt, held))
-        task.add_done_callback(lambda _: self._never_began(attempt, held))
+        self._running[attempt] = holding or nullcontext()
+        task = asyncio.create_task(attempt.run())
+        self._tasks.add(task)
+        # A callback, and no task around it: it comes even for a task that is cancelled before its first step.
+        task.add_done_callback(partial(self._over, attempt))
 
     def interrupt(self, why: Interruption, grace: float) -> None:
-        """End every running command."""
+        """End every running attempt. Of a worker that ends, what does not listen is left behind a moment after ``grace``."""
         for attempt in list(self._running):
             attempt.interrupt(why, grace)
+        if self._running and why is Interruption.STOPPED:
+            asyncio.get_running_loop().call_later(grace + _LAST_PATIENCE, self._leave)
 
     async def idle(self) -> None:
         """Return when nothing runs."""
@@ -90,24 +112,18 @@ class Crew:
         """Raise what an attempt should never have raised; waits for ever otherwise."""
         await asyncio.shield(self._fault)
 
-    async def _work(self, attempt: RunningAttempt, holding: AbstractContextManager[object]) -> None:
-        try:
-            with holding:
-                item = await attempt.run()
-        except Exception as error:  # noqa: BLE001 - whoever waits for the crew raises it
+    def _over(self, attempt: RunningAttempt, task: asyncio.Task[FinishItem | None]) -> None:
+        """Its task has ended, however that came."""
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if self._left.pop(attempt, None) is not None:
+            return
+        self._free(attempt)
+        if error is not None:
             if not self._fault.done():
                 self._fault.set_exception(error)
             return
-        except asyncio.CancelledError:
-            # Nobody of ours does that: somebody cancels tasks that are not his. What becomes of the job is its lease's to say.
-            attempt.interrupt(Interruption.STOPPED, 0)
-            self._lose(attempt, "The task that watched over it was cancelled.")
-            raise
-        finally:
-            attempt.lease.running = False
-            del self._running[attempt]
-            if not self._running:
-                self._idle.set()
+        item = attempt.broken_off() if task.cancelled() else task.result()
         if attempt.trouble is None:
             self._trouble.reset()
         else:
@@ -117,11 +133,16 @@ class Crew:
         else:
             self._on_ended(Ended(attempt.claim, item, attempt.seconds, attempt.exit_code))
 
-    def _never_began(self, attempt: RunningAttempt, holding: AbstractContextManager[object]) -> None:
-        """A task that is cancelled before its first step runs nothing, not even its end."""
-        if self._running.pop(attempt, None) is not None:
-            with holding:
-                self._lose(attempt, "The task that was to do it was cancelled.")
+    def _leave(self) -> None:
+        for attempt in list(self._running):
+            if why := attempt.leave():
+                self._left[attempt] = why
+                self._free(attempt)
+                self._lose(attempt, why)
+
+    def _free(self, attempt: RunningAttempt) -> None:
+        attempt.lease.holder = None
+        with self._running.pop(attempt):
             if not self._running:
                 self._idle.set()
 

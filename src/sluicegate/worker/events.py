@@ -84,7 +84,8 @@ class Tally:
         self._counts["claimed"] += number
 
     def started(self, claim: Claim) -> None:
-        self._tell(WorkerEvent("started", claim))
+        if self._on_event is not None:
+            self._tell(WorkerEvent("started", claim))
 
     def finished(
         self, claim: Claim, item: FinishItem, answer: Finish, seconds: float | None, exit_code: int | None = None
@@ -101,7 +102,8 @@ class Tally:
         if answer.dead_letter:
             self._counts["dead_letters"] += 1
             kind = "dead_letter"
-        self._tell(WorkerEvent(kind, claim, item.error or item.reason, seconds, exit_code=exit_code))
+        if self._on_event is not None:
+            self._tell(WorkerEvent(kind, claim, item.error or item.reason, seconds, exit_code=exit_code))
 
     def lost(self, claim: Claim, message: str, seconds: float | None = None) -> None:
         self._counts["lost"] += 1

@@ -53,15 +53,14 @@ class Execution:
             length,
             renewed_at=sent_at,
             ends_at=sent_at + length,
-            on_lost=self._lost,
-            on_cancelled=lambda: self.interrupt(Interruption.CANCELLED, KILL_GRACE),
-            on_renewed=self._renewed,
+            holder=self,
         )
         self.trouble: str | None = None
         self.why_lost = "The lease ran out while the worker stood still."
         self.seconds: float | None = None
         self.exit_code: int | None = None
         self._tools = tools
+        self._began = False
         self._child: Child | None = None
         self._interruption: Interruption | None = None
 
@@ -72,8 +71,22 @@ class Execution:
         if self._child is not None and not self._child.exited.done():
             self._child.kill(grace)
 
+    def leave(self) -> str | None:
+        """None: its command will be killed."""
+        return None
+
+    def broken_off(self) -> FinishItem | None:
+        """What was started is killed, and what becomes of the job is its lease's to say."""
+        if not self._began:
+            reason = "The task that was to do it was cancelled before it began."
+            return FinishItem.released(self.claim, reason=reason, started=False)
+        self.interrupt(Interruption.STOPPED, 0)
+        self.why_lost = "The task that watched over it was cancelled."
+        return None
+
     async def run(self) -> FinishItem | None:
         """Do the job; None if its lease was lost, so that there is nothing to report."""
+        self._began = True
         try:
             arguments = self._tools.line.arguments(self.claim.job.payload)
         except Unusable as error:
@@ -95,7 +108,7 @@ class Execution:
         started_at = time.monotonic()
         self._child = child
         self._tools.tally.started(self.claim)
-        self._renewed()
+        self.lease_renewed()
         if self._interruption is not None:
             child.kill(LOST_GRACE)
         limit = self._limit()
@@ -152,11 +165,14 @@ class Execution:
             later=self._tools.clock.now() + timedelta(seconds=terms.release_delay),
         )
 
-    def _lost(self, message: str) -> None:
-        self.why_lost = message
+    def lease_lost(self, why: str) -> None:
+        self.why_lost = why
         self.interrupt(Interruption.LOST, LOST_GRACE)
 
-    def _renewed(self) -> None:
+    def job_cancelled(self) -> None:
+        self.interrupt(Interruption.CANCELLED, KILL_GRACE)
+
+    def lease_renewed(self) -> None:
         if self._child is not None and not self._child.exited.done():
             self._child.keep_until(self.lease.farewell_at, self.lease.ends_at)
 

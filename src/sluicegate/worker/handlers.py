@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any, get_type_hints, overload
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
@@ -40,26 +41,38 @@ class Handler:
     required: frozenset[str]
     takes_payload: str | None
 
+    @property
+    def name(self) -> str:
+        """That of its function."""
+        return _name(self.function)
+
     def arguments(self, payload: Any) -> dict[str, Any]:
         """The payload as arguments of the function. Raises DeadLetter if it cannot be: no other attempt would help."""
         if self.takes_payload is not None:
-            return {self.takes_payload: self._read(self.takes_payload, payload)}
-        if payload is None:
+            payload = {self.takes_payload: payload}
+        elif payload is None:
             payload = {}
-        if not isinstance(payload, dict):
-            raise DeadLetter(f"The payload is no JSON object, and {self.kind} takes arguments by name.")
-        if unknown := payload.keys() - self.adapters.keys():
-            raise DeadLetter(f"{self.kind} does not take {', '.join(sorted(unknown))}.")
+        elif not isinstance(payload, dict):
+            raise DeadLetter(
+                f"Handler {self.name} takes arguments by name, and the payload is no JSON object but {validate.shown(payload)}."
+            )
+        found: dict[str, Any] = {}
+        faults: list[str] = []
+        for name, value in payload.items():
+            adapter = self.adapters.get(name)
+            if adapter is None:
+                continue
+            try:
+                found[name] = adapter.validate_python(value)
+            except ValidationError as error:
+                faults.append(f"cannot take {name}: {_told(error)}")
+        if len(found) == len(payload) and self.required <= found.keys():
+            return found
         if missing := self.required - payload.keys():
-            raise DeadLetter(f"{self.kind} needs {', '.join(sorted(missing))}, and the payload lacks it.")
-        return {name: self._read(name, value) for name, value in payload.items()}
-
-    def _read(self, name: str, value: Any) -> Any:
-        try:
-            return self.adapters[name].validate_python(value)
-        except ValidationError as error:
-            said = "; ".join(f"{'.'.join(map(str, one['loc']))} {one['msg']}".strip() for one in error.errors())
-            raise DeadLetter(f"{self.kind} cannot take {name}: {said}.") from error
+            faults.insert(0, f"needs {', '.join(sorted(missing))}, and the payload lacks it")
+        if unknown := payload.keys() - self.adapters.keys():
+            faults.insert(0, f"does not take {', '.join(sorted(unknown))}")
+        raise DeadLetter(f"Handler {self.name} {'; it '.join(faults)}.")
 
     def job(self, payload: Any = None, **fields: Any) -> NewJob:
         """A job for this handler, to be enqueued. ``payload`` is checked as it will be when it runs."""
@@ -98,7 +111,7 @@ class App:
         *,
         global_max_workers: int | None = None,
     ) -> None:
-        given = list(queues.items() if isinstance(queues, Mapping) else queues)
+        given = _pairs(queues)
         self._queues = dict(given)
         self._global_max_workers = global_max_workers
         self._handlers: dict[tuple[str, str], Handler] = {}
@@ -106,15 +119,30 @@ class App:
             # What is wrong is said where it was written, not when the first worker starts.
             checked(given or {"default": {}}, global_max_workers)
 
+    @overload
+    def handler(self, function: Function, /) -> Handler: ...
+    @overload
     def handler(
         self,
+        /,
         *,
         queue: str = "default",
         kind: str | None = None,
         timeout: float | None = None,
         max_attempts: int = 5,
         backoff: Backoff | None = None,
-    ) -> Callable[[Function], Handler]:
+    ) -> Callable[[Function], Handler]: ...
+    def handler(
+        self,
+        function: Function | None = None,
+        /,
+        *,
+        queue: str = "default",
+        kind: str | None = None,
+        timeout: float | None = None,
+        max_attempts: int = 5,
+        backoff: Backoff | None = None,
+    ) -> Handler | Callable[[Function], Handler]:
         """Declare the function that does the jobs of ``kind`` (its own name unless given) in ``queue``.
 
         A parameter annotated ``Context`` (``ThreadContext`` in a function that is not async) gets the context; the
@@ -135,6 +163,7 @@ class App:
             validate.backoff(backoff, "backoff")
 
         def declare(function: Function) -> Handler:
+            _check(function)
             called = validate.text(kind if kind is not None else _name(function), "kind", 128)
             if (name, called) in self._handlers:
                 raise InvalidArgument(
@@ -145,7 +174,7 @@ class App:
             made = self._handlers[name, called] = _handler(function, name, called, timeout, max_attempts, backoff)
             return made
 
-        return declare
+        return declare if function is None else declare(function)
 
     @property
     def handlers(self) -> tuple[Handler, ...]:
@@ -164,7 +193,7 @@ class App:
 def _handler(
     function: Function, queue: str, kind: str, timeout: float | None, max_attempts: int, backoff: Backoff | None
 ) -> Handler:
-    is_async = inspect.iscoroutinefunction(function)
+    is_async = any(map(inspect.iscoroutinefunction, _bodies(function)))
     hints = _hints(function)
     context, adapters, required = None, {}, set()
     for name, parameter in inspect.signature(function).parameters.items():
@@ -184,6 +213,12 @@ def _handler(
                 )
             context = name
             continue
+        if name == "context" and name not in hints:
+            raise InvalidArgument(
+                f"{_name(function)} has a parameter called context, and no annotation says whether it is the context.",
+                field=name,
+                next_step=f"Annotate it with {'Context' if is_async else 'ThreadContext'}; a field of the payload with its own type.",
+            )
         adapters[name] = _adapter(function, name, hint)
         if parameter.default is parameter.empty:
             required.add(name)
@@ -193,7 +228,50 @@ def _handler(
     )  # fmt: skip
 
 
+def _pairs(queues: Any) -> list[tuple[str, Settings]]:
+    """The settings of queues as they were given: a mapping, or pairs, of which a name may come twice."""
+    given = queues.items() if isinstance(queues, Mapping) else queues
+    pairs = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise InvalidArgument(
+                f"queues holds {validate.shown(pair)}, and not a name with its settings.",
+                field="queues",
+                next_step='Write a mapping, such as {"mail": {"max_workers": 4}}.',
+            )
+    return pairs
+
+
+def _check(function: Any) -> None:
+    """Raises InvalidArgument for what can be seen not to do a job when it is called."""
+    if not callable(function):
+        raise InvalidArgument(
+            f"{validate.shown(function)} cannot be called, so it is no handler.",
+            field="handler",
+            next_step="Declare a function; settings are named: @app.handler(queue=…).",
+        )
+    if any(inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body) for body in _bodies(function)):
+        raise InvalidArgument(
+            f"{_name(function)} holds a yield, so calling it does nothing yet.",
+            field="handler",
+            next_step="Return the result instead of yielding it.",
+        )
+
+
+def _bodies(function: Function) -> tuple[Any, ...]:
+    """What is run by a call: the function itself, or what an object of a class of one's own is called by."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function, getattr(type(function), "__call__", None)  # noqa: B004 - it is looked at, not for
+
+
+def _told(error: ValidationError) -> str:
+    return ", ".join(f"{'.'.join(map(str, one['loc']))} {one['msg']}".strip() for one in error.errors())
+
+
 def _name(function: Function) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
     return str(getattr(function, "__name__", type(function).__name__))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -14,40 +15,34 @@ from sluicegate.client import Client
 from sluicegate.errors import InvalidArgument
 from sluicegate.model import Claim, FinishItem
 from sluicegate.ops import requests
+from sluicegate.ops.json_text import Encoded, encode
+from sluicegate.worker import forks
 from sluicegate.worker.context import Context, ThreadContext
 from sluicegate.worker.handlers import App, Handler
 from sluicegate.worker.leases import HeldLease, ServerClock
-from sluicegate.worker.outcomes import finish, without_handler
+from sluicegate.worker.outcomes import finish, said, unfinished, without_handler
 from sluicegate.worker.verdict import Interruption
 
-# What is not over so many seconds after it was cancelled, since its worker ends, is left to itself.
-_LAST_PATIENCE = 1.0
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Workshop:
-    """What all attempts of a worker share."""
+    """What all attempts of a worker share. Made in its event loop."""
 
     app: App
     client: Client
     clock: ServerClock
     started: Callable[[Claim], object]
 
-
-@dataclass(slots=True)
-class _Result:
-    """What a handler came to. Held apart from the task, so that nothing it raises passes through the event loop."""
-
-    value: object = None
-    error: BaseException | None = None
-    began: bool = True
+    def __post_init__(self) -> None:
+        forks.end_children(self)
 
 
 class Handling:
-    """An attempt as it runs."""
+    """An attempt as it runs, in the task of ``run``, which is the handler's own if that is async."""
 
-    trouble: str | None = None
-    exit_code: int | None = None
+    __slots__ = (
+        "_began", "_handler", "_interruption", "_shop", "_task", "claim", "exit_code", "lease", "seconds", "trouble", "why_lost",
+    )  # fmt: skip
 
     def __init__(self, shop: Workshop, claim: Claim, *, sent_at: float, length: float) -> None:
         self.claim = claim
@@ -56,153 +51,178 @@ class Handling:
             length,
             renewed_at=sent_at,
             ends_at=sent_at + length,
-            on_lost=self._lost,
-            on_cancelled=lambda: self.interrupt(Interruption.CANCELLED, 0),
-            on_renewed=lambda: None,
+            holder=self,
         )
-        self.why_lost = "The lease ran out while the worker stood still."
+        self.trouble: str | None = None
+        self.exit_code: int | None = None
         self.seconds: float | None = None
+        self.why_lost = "The lease ran out while the worker stood still."
         self._shop = shop
-        self._task: asyncio.Task[_Result] | None = None
-        self._context: Context | ThreadContext | None = None
+        self._handler: Handler | None = None
+        self._began = False
+        # That of an async handler, for as long as it runs.
+        self._task: asyncio.Task[object] | None = None
         self._interruption: Interruption | None = None
-        self._left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def interrupt(self, why: Interruption, grace: float) -> None:
-        """Cancel the handler: a task where it waits, a thread when it looks at its context.
-
-        Neither can be killed. Of a worker that ends, what has not listened after ``grace`` seconds, and a moment more, is
-        left behind: its job is neither finished nor given back, since it may still be done; its lease decides.
-        """
+    def interrupt(self, why: Interruption, grace: float) -> None:  # noqa: ARG002 - a handler cannot be killed
+        """Cancel the handler: a task where it waits, a thread when it looks at its context. Neither can be killed."""
         if self._interruption is None or (why.overrides and why.value > self._interruption.value):
             self._interruption = why
-        if self._context is not None:
-            self._context.cancel()
-        if self._task is not None and isinstance(self._context, Context):
+        if self._task is not None:
             self._task.cancel()
-        if why is Interruption.STOPPED:
-            asyncio.get_running_loop().call_later(grace + _LAST_PATIENCE, self._leave)
+
+    def leave(self) -> str | None:
+        """Its job is neither finished nor given back, since it may still be done: its lease decides."""
+        ends_at = self._shop.clock.at(self.lease.ends_at)
+        return (
+            f"{self._title} did not end when the worker was stopped. Another worker may run job {self.claim.job_id} when "
+            f"its lease ends, at {ends_at.isoformat(timespec='seconds')}."
+        )
 
     async def run(self) -> FinishItem | None:
         """Do the job; None if its lease was lost, so that there is nothing to report."""
+        self._began = True
         if self._interruption is not None:
-            return self._ended(_Result(), started=False)
-        handler = self._shop.app.find(self.claim.job.queue, self.claim.job.kind)
+            return self._ended(asyncio.CancelledError(), started=False)
+        job = self.claim.job
+        handler = self._handler = self._shop.app.find(job.queue, job.kind)
         if handler is None:
             return without_handler(self.claim, self._shop.clock.now())
         try:
-            arguments = handler.arguments(self.claim.job.payload)
+            arguments = handler.arguments(job.payload)
         except BaseException as error:  # noqa: BLE001 - what checks the arguments is the user's own as well
-            return self._finished(error)
-        started_at = time.monotonic()
-        self._shop.started(self.claim)
-        result = await self._result(handler, arguments)
-        self.seconds = time.monotonic() - started_at
-        if result is not None and not result.began:
-            self.trouble = f"No thread could be started: {result.error}"
-            return FinishItem.released(self.claim, reason=self.trouble, started=False)
-        return None if result is None else self._ended(result, timeout=handler.timeout)
-
-    async def _result(self, handler: Handler, arguments: dict[str, object]) -> _Result | None:
-        """What it came to; None if it was left behind."""
+            return self._raised(error)
         loop = asyncio.get_running_loop()
-        if handler.is_async:
-            self._context = Context(self._shop.client, self.claim)
-        else:
-            self._context = ThreadContext(self._shop.client, self.claim, loop)
         if handler.wants_context is not None:
-            arguments = {**arguments, handler.wants_context: self._context}
-        task = self._task = asyncio.create_task((_caught if handler.is_async else _in_thread)(handler, arguments))
+            arguments[handler.wants_context] = (
+                Context(self._shop.client, self.claim, self._is_over)
+                if handler.is_async
+                else ThreadContext(self._shop.client, self.claim, self._is_over, loop)
+            )
         limit = None
         if handler.timeout is not None:
             limit = loop.call_later(handler.timeout, self.interrupt, Interruption.TIMED_OUT, 0)
+        started_at = time.monotonic()
+        self._shop.started(self.claim)
         try:
-            # Cancelled or not, a task or thread that still runs still has its slot.
-            await asyncio.wait((task, self._left), return_when=asyncio.FIRST_COMPLETED)
+            if handler.is_async:
+                value, raised = await self._awaited(handler, arguments)
+            else:
+                value, raised = await _in_thread(handler, arguments)
+        except _NoThread as none:
+            self.trouble = f"No thread could be started: {none}"
+            return FinishItem.released(self.claim, reason=self.trouble, started=False)
         finally:
             if limit is not None:
                 limit.cancel()
-        if not task.done():
-            self.why_lost = "Its handler did not end when the worker was stopped; the job is free when its lease ends."
-            return None
-        return _Result(error=asyncio.CancelledError()) if task.cancelled() else task.result()
+            self.seconds = time.monotonic() - started_at
+        return self._ended(raised, value)
 
-    def _ended(self, result: _Result, *, started: bool = True, timeout: float | None = None) -> FinishItem | None:
-        error = result.error
+    def broken_off(self) -> FinishItem | None:
+        """The task of ``run`` was cancelled, and not by us: by somebody who cancels whatever tasks there are."""
+        if not self._began:
+            reason = "The task that was to do it was cancelled before it began."
+            return FinishItem.released(self.claim, reason=reason, started=False)
+        if self._handler is None or self._handler.is_async:
+            return self._ended(asyncio.CancelledError())
+        # Its thread may go on: what becomes of the job is its lease's to say.
+        self.interrupt(Interruption.STOPPED, 0)
+        self.why_lost = "The task that watched over its thread was cancelled."
+        return None
+
+    async def _awaited(self, handler: Handler, arguments: dict[str, object]) -> tuple[object, BaseException | None]:
+        """What an async handler came to. Nothing that it raises, not even SystemExit, passes through the event loop."""
+        self._task = asyncio.current_task()
+        try:
+            return await handler.function(**arguments), None
+        except BaseException as error:  # noqa: BLE001 - as said
+            return None, error
+        finally:
+            self._task = None
+
+    def _ended(self, error: BaseException | None, value: object = None, *, started: bool = True) -> FinishItem | None:
         match self._interruption:
             case Interruption.LOST:
                 return None
-            case Interruption.CANCELLED if error is not None or not started:
-                return FinishItem.failed(self.claim, "The job was cancelled, and its handler ended.")
-            case Interruption.TIMED_OUT if error is not None:
+            case Interruption.CANCELLED if error is not None:
+                ended = "its handler ended" if started else "its handler never began"
+                return FinishItem.failed(self.claim, f"The job was cancelled, and {ended}.")
+            case Interruption.TIMED_OUT if error is not None and self._handler is not None:
                 return FinishItem.failed(
-                    self.claim, f"The handler ran longer than its timeout of {timeout:g} s and was cancelled."
+                    self.claim,
+                    f"{self._title} ran longer than its timeout of {self._handler.timeout:g} s and was cancelled.",
                 )
-            case Interruption.STOPPED if isinstance(error, asyncio.CancelledError) or not started:
+            case Interruption.STOPPED if isinstance(error, asyncio.CancelledError):
                 return FinishItem.released(
                     self.claim, reason="The worker was stopped and ended the handler." if started else "The worker was stopped.",
                     started=started,
                 )  # fmt: skip
-        if error is not None:
-            return self._finished(error)
-        return self._completed(result.value)
+        return self._completed(value) if error is None else self._raised(error)
 
-    def _finished(self, error: BaseException) -> FinishItem:
+    def _raised(self, error: BaseException) -> FinishItem:
         """What a handler raised, if it can be sent: one that cannot would keep all that are sent with it."""
         try:
-            item = finish(self.claim, error, self._shop.clock.now())
+            item = finish(self.claim, error, self._shop.clock.now(), self._title)
             requests.check_finish(item)
-        except Exception as unusable:  # noqa: BLE001 - to ask an error what it says may raise another one
+        except BaseException as unusable:  # noqa: BLE001 - to ask an error what it says may raise anything
+            why = said(unusable) if isinstance(unusable, InvalidArgument) else f"{type(unusable).__name__}."
             return FinishItem.failed(
-                self.claim, f"The handler raised {type(error).__name__}, and it cannot be recorded: {_why(unusable)}"
+                self.claim, f"{self._title} raised {type(error).__name__}, and it cannot be recorded: {why}"
             )
         return item
 
     def _completed(self, value: object) -> FinishItem:
-        item = FinishItem.completed(self.claim, value)
-        if value is not None:
-            try:
-                requests.check_finish(item)
-            except Exception as unusable:  # noqa: BLE001 - as above
-                return FinishItem.failed(
-                    self.claim, f"The job was done, and its result cannot be kept: {_why(unusable)}", retry=False
-                )
-        return item
+        if value is None:
+            return FinishItem.completed(self.claim)
+        try:
+            return FinishItem.completed(self.claim, Encoded(encode(value, "result", forgiving=True)))
+        except BaseException as unusable:  # noqa: BLE001 - what is asked what it is may raise anything
+            if why := unfinished(value):
+                return FinishItem.failed(self.claim, f"{self._title} {why}")
+            why = said(unusable) if isinstance(unusable, InvalidArgument) else f"{type(unusable).__name__}."
+            return FinishItem.failed(
+                self.claim, f"{self._title} has done the job, and its result cannot be kept: {why}", retry=False
+            )
 
-    def _lost(self, message: str) -> None:
-        self.why_lost = message
+    @property
+    def _title(self) -> str:
+        return "The handler" if self._handler is None else f"Handler {self._handler.name}"
+
+    def _is_over(self) -> bool:
+        return self._interruption is not None
+
+    def lease_lost(self, why: str) -> None:
+        self.why_lost = why
         self.interrupt(Interruption.LOST, 0)
 
-    def _leave(self) -> None:
-        if not self._left.done():
-            self._left.set_result(None)
+    def job_cancelled(self) -> None:
+        self.interrupt(Interruption.CANCELLED, 0)
+
+    def lease_renewed(self) -> None:
+        """It goes on as it did."""
 
 
-def _why(unusable: Exception) -> str:
-    return str(unusable) if isinstance(unusable, InvalidArgument) else f"{type(unusable).__name__}."
+class _NoThread(Exception):
+    """This machine allows no more threads."""
 
 
-async def _caught(handler: Handler, arguments: dict[str, object]) -> _Result:
-    try:
-        return _Result(await handler.function(**arguments))
-    except BaseException as error:  # noqa: BLE001 - SystemExit of a handler must not end the worker
-        return _Result(error=error)
-
-
-async def _in_thread(handler: Handler, arguments: dict[str, object]) -> _Result:
-    """As ``_caught``, in a thread of its own, which does not keep a process alive that ends."""
+async def _in_thread(handler: Handler, arguments: dict[str, object]) -> tuple[object, BaseException | None]:
+    """What a handler came to in a thread of its own, which does not keep a process alive that ends."""
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[_Result] = loop.create_future()
+    done: asyncio.Future[tuple[object, BaseException | None]] = loop.create_future()
+    process = os.getpid()
 
-    def tell(result: _Result) -> None:
+    def tell(result: tuple[object, BaseException | None]) -> None:
         if not done.done():
             done.set_result(result)
 
     def work() -> None:
-        result = _Result(error=RuntimeError("The thread ended without a result."))
+        result: tuple[object, BaseException | None] = None, RuntimeError("The thread ended without a result.")
         try:
             result = _called(handler, arguments)
         finally:  # whatever ends the thread, and wherever
+            if os.getpid() != process:
+                forks.end()
             with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits
                 loop.call_soon_threadsafe(tell, result)
 
@@ -210,13 +230,13 @@ async def _in_thread(handler: Handler, arguments: dict[str, object]) -> _Result:
     name = f"{handler.queue}/{handler.kind}"
     try:
         threading.Thread(target=context.run, args=(work,), name=name, daemon=True).start()
-    except RuntimeError as error:  # as many as this machine allows
-        return _Result(error=error, began=False)
+    except RuntimeError as error:
+        raise _NoThread(str(error)) from None
     return await done
 
 
-def _called(handler: Handler, arguments: dict[str, object]) -> _Result:
+def _called(handler: Handler, arguments: dict[str, object]) -> tuple[object, BaseException | None]:
     try:
-        return _Result(handler.function(**arguments))
-    except BaseException as error:  # noqa: BLE001 - as above
-        return _Result(error=error)
+        return handler.function(**arguments), None
+    except BaseException as error:  # noqa: BLE001 - it is told like any other
+        return None, error

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
 from sluicegate.client import Client
 from sluicegate.errors import Unavailable
@@ -23,6 +24,10 @@ _PATIENCE = (1.0, 10.0)
 # A job that another transaction held is asked for again so soon: a twentieth of the lease, at most half a second.
 _AGAIN_SHARE = 0.05
 _AGAIN_MOST = 0.5
+_NEVER = float("inf")
+# An alarm that rings so late, in seconds, was kept from it.
+_STOOD_STILL = 0.5
+_MOST_NAMED = 3
 
 
 class ServerClock:
@@ -35,8 +40,20 @@ class ServerClock:
         self._known = (server_time, time.monotonic())
 
     def now(self) -> datetime:
-        moment, heard_at = self._known
-        return moment + timedelta(seconds=time.monotonic() - heard_at)
+        return self.at(time.monotonic())
+
+    def at(self, moment: float) -> datetime:
+        """What it shows at a ``moment`` of ``time.monotonic()``."""
+        known, heard_at = self._known
+        return known + timedelta(seconds=moment - heard_at)
+
+
+class Holder(Protocol):
+    """What is told of its lease for as long as it runs."""
+
+    def lease_lost(self, why: str) -> None: ...
+    def job_cancelled(self) -> None: ...
+    def lease_renewed(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -50,14 +67,11 @@ class HeldLease:
     length: float
     renewed_at: float
     ends_at: float
-    on_lost: Callable[[str], None] = field(repr=False)
-    on_cancelled: Callable[[], None] = field(repr=False)
-    on_renewed: Callable[[], None] = field(repr=False)
+    # None when it has ended: what holds the lease holds each other no longer, and goes without the garbage collector.
+    holder: Holder | None = field(repr=False)
     cancelled: bool = False
-    running: bool = True
     finish_sent: bool = False
     again_at: float | None = None
-    alarm: asyncio.TimerHandle | None = None
 
     @property
     def farewell_at(self) -> float:
@@ -93,6 +107,10 @@ class LeaseKeeper:
         # Of each job, its latest attempt.
         self._attempts: dict[int, int] = {}
         self._asking: frozenset[int] = frozenset()
+        # One alarm for all, for the lease that ends first; and when the loop will look next by itself.
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = _NEVER
+        self._next_at = _NEVER
         self._tally = tally
         self._on_answer = on_answer
         self.loop = Loop(self._tick, away=tally.database_away, backoff=Pace(0.1, 1.0))
@@ -102,19 +120,20 @@ class LeaseKeeper:
         before = self._held.get(self._attempts.get(lease.claim.job_id, 0))
         self._held[lease.claim.attempt_id] = lease
         self._attempts[lease.claim.job_id] = lease.claim.attempt_id
-        self._set_alarm(lease)
-        self.loop.wake()
+        if lease.farewell_at < self._alarm_at:
+            self._set_alarm(lease.farewell_at)
+        if lease.due_at < self._next_at:
+            self.loop.wake()
         if before is not None:
             self.drop(before.claim)
-            before.on_lost("The lease ran out, and the job was claimed again.")
+            if before.holder is not None:
+                before.holder.lease_lost("The lease ran out, and the job was claimed again.")
 
     def drop(self, claim: Claim) -> None:
         """The attempt has ended, one way or the other."""
-        lease = self._held.pop(claim.attempt_id, None)
+        self._held.pop(claim.attempt_id, None)
         if self._attempts.get(claim.job_id) == claim.attempt_id:
             del self._attempts[claim.job_id]
-        if lease is not None and lease.alarm is not None:
-            lease.alarm.cancel()
 
     def finishing(self, claim: Claim, *, sent: bool) -> None:
         """A finish is on its way (or has come back unanswered): a heartbeat beside it would look like one too late."""
@@ -130,25 +149,53 @@ class LeaseKeeper:
         lease = self._held.get(claim.attempt_id)
         return lease is not None and lease.ends_at > time.monotonic()
 
-    def _set_alarm(self, lease: HeldLease) -> None:
-        if lease.alarm is not None:
-            lease.alarm.cancel()
+    def _set_alarm(self, moment: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
         loop = asyncio.get_running_loop()
-        lease.alarm = loop.call_at(loop.time() + lease.farewell_at - time.monotonic(), self._run_out, lease)
+        self._alarm_at = moment
+        self._alarm = loop.call_at(loop.time() + moment - time.monotonic(), self._ring)
 
-    def _run_out(self, lease: HeldLease) -> None:
-        if self._held.get(lease.claim.attempt_id) is lease:
+    def _ring(self) -> None:
+        """End what has run out. A renewed lease leaves the alarm as it is, which then rings for nothing, and is set anew."""
+        now = time.monotonic()
+        late = now - self._alarm_at
+        self._alarm, self._alarm_at = None, _NEVER
+        over = [lease for lease in self._held.values() if lease.farewell_at <= now]
+        why = self._why_run_out(late)
+        for lease in over:
             # Of what has ended, the finish may still be in time. What still runs does so in vain: nobody should wait for it.
-            if lease.running:
+            if lease.holder is not None:
                 self.drop(lease.claim)
-            lease.on_lost("The lease ran out: no heartbeat reached the database in time.")
+                lease.holder.lease_lost(why)
+        first = min((lease.farewell_at for lease in self._held.values() if lease.farewell_at > now), default=_NEVER)
+        if first < self._alarm_at:
+            self._set_alarm(first)
+
+    def _why_run_out(self, late: float) -> str:
+        if late < _STOOD_STILL:
+            return "The lease ran out: no heartbeat reached the database in time."
+        jobs = sorted(
+            {
+                f"{job.queue}/{job.kind}"
+                for job in (held.claim.job for held in self._held.values() if held.holder is not None)
+            }
+        )
+        more = f" and {len(jobs) - _MOST_NAMED} more" if len(jobs) > _MOST_NAMED else ""
+        return (
+            f"The lease ran out: the worker's event loop stood still for more than {late:.1f} s, so no heartbeat was sent. "
+            f"Running here: {', '.join(jobs[:_MOST_NAMED])}{more}. If the process was not stopped, an async handler among them "
+            "blocks the loop (time.sleep, a call that is not awaited): declare that one with def, and it gets a thread."
+        )
 
     async def _tick(self) -> float:
         now = time.monotonic()
+        self._next_at = _NEVER
         kept = [lease for lease in self._held.values() if not lease.finish_sent]
         due = [lease for lease in kept if lease.due_at <= now]
         if not due:
-            return min((lease.due_at - now for lease in kept), default=float("inf"))
+            self._next_at = min((lease.due_at for lease in kept), default=_NEVER)
+            return self._next_at - now
         # Those that are nearly due go along with the first one; with one that is merely asked for again nobody does.
         if all(lease.again_at is not None for lease in due):
             kept = due
@@ -179,12 +226,14 @@ class LeaseKeeper:
         lease.again_at = None
         if answer.status != "ok" or answer.lease_expires_at is None:
             self.drop(lease.claim)
-            lease.on_lost(answer.message or "The lease is not ours any more.")
+            if lease.holder is not None:
+                lease.holder.lease_lost(answer.message or "The lease is not ours any more.")
             return
         lease.renewed_at = sent_at
         lease.ends_at = max(lease.ends_at, sent_at + (answer.lease_expires_at - answer.server_time).total_seconds())
-        self._set_alarm(lease)
-        lease.on_renewed()
+        if lease.holder is None:
+            return
+        lease.holder.lease_renewed()
         if answer.cancelled and not lease.cancelled:
             lease.cancelled = True
-            lease.on_cancelled()
+            lease.holder.job_cancelled()

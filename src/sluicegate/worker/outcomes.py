@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import inspect
 import traceback
 from datetime import datetime, timedelta
+from typing import Any
 
 from sluicegate.model import Claim, FinishItem
+from sluicegate.ops import validate
+from sluicegate.ops.requests import MAX_RETRY_SECONDS
 
 # What fits an error message: the end of a traceback is its point.
 _MOST_TRACE = 8000
@@ -14,7 +20,10 @@ _LATER = timedelta(minutes=1)
 
 
 class JobOutcome(Exception):
-    """Base of the answers below. Anything else that a handler raises fails the attempt."""
+    """Base of the answers below. Anything else that a handler raises fails the attempt.
+
+    What one is made with is checked there and then: InvalidArgument names the field.
+    """
 
 
 class Release(JobOutcome):
@@ -23,15 +32,16 @@ class Release(JobOutcome):
     def __init__(self, reason: str | None = None, not_before: datetime | None = None) -> None:
         super().__init__(reason or "released by its handler")
         self.reason = reason
-        self.not_before = not_before
+        self.not_before = _moment(not_before, "not_before")
 
 
 class RetryAfter(JobOutcome):
-    """The attempt failed; try again after ``seconds`` instead of the job's backoff."""
+    """The attempt failed; try again after ``seconds`` (0 to a year) instead of the job's backoff."""
 
     def __init__(self, seconds: float | timedelta, reason: str | None = None) -> None:
         super().__init__(reason or "to be retried")
-        self.seconds = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
+        number = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
+        self.seconds = validate.seconds(number, "seconds", MAX_RETRY_SECONDS)
 
 
 class Cancel(JobOutcome):
@@ -51,30 +61,40 @@ class QuotaExceeded(JobOutcome):
 
     def __init__(self, account: str, until: datetime | None = None, reason: str | None = None) -> None:
         super().__init__(reason or f"the quota of {account} is used up")
-        self.account = account
-        self.until = until
+        self.account = validate.text(account, "account", 128, least=1)
+        self.until = _moment(until, "until")
 
 
-def finish(claim: Claim, error: BaseException, now: datetime) -> FinishItem:
-    """The finish for a handler that ended with ``error``; ``now`` is the database's time."""
+def _moment(value: Any, field: str) -> datetime | None:
+    if isinstance(value, timedelta):
+        validate.refuse(
+            field, f"is {value}, how long and not when", f"{field} is a moment: datetime.now(UTC) + timedelta(…)."
+        )
+    if value is not None:
+        validate.moment(value, field)
+    return value if isinstance(value, datetime) else None
+
+
+def finish(claim: Claim, error: BaseException, now: datetime, who: str) -> FinishItem:
+    """The finish for a handler, called ``who``, that ended with ``error``; ``now`` is the database's time."""
     match error:
         case Release():
-            return FinishItem.released(claim, reason=str(error), not_before=error.not_before)
+            return FinishItem.released(claim, reason=said(error), not_before=error.not_before)
         case QuotaExceeded():
             return FinishItem.refused(
                 claim,
                 account=error.account,
-                reason=str(error),
+                reason=said(error),
                 not_before=now + _LATER if error.until is None or error.until <= now else error.until,
             )
         case RetryAfter():
-            return FinishItem.failed(claim, str(error), retry_in_seconds=error.seconds)
+            return FinishItem.failed(claim, said(error), retry_in_seconds=error.seconds)
         case Cancel():
-            return FinishItem.dropped(claim, reason=str(error) or "cancelled by its handler")
+            return FinishItem.dropped(claim, reason=said(error) or "cancelled by its handler")
         case DeadLetter():
-            return FinishItem.failed(claim, str(error) or "given up by its handler", retry=False)
+            return FinishItem.failed(claim, said(error) or f"{who} has given it up.", retry=False)
         case _:
-            return FinishItem.failed(claim, described(error))
+            return FinishItem.failed(claim, described(error, who))
 
 
 def without_handler(claim: Claim, now: datetime) -> FinishItem:
@@ -88,9 +108,34 @@ def without_handler(claim: Claim, now: datetime) -> FinishItem:
     )
 
 
-def described(error: BaseException) -> str:
+def unfinished(value: Any) -> str | None:
+    """If a handler returned work instead of doing it: what it did, and what to do about it. The work is called off."""
+    if inspect.iscoroutine(value):
+        what, advice = "a coroutine", "Declare it with async def, and await what it calls."
+    elif inspect.isgenerator(value) or inspect.isasyncgen(value):
+        what, advice = "a generator", "Go through it in the handler, and return what comes of it."
+    elif inspect.isawaitable(value):
+        what, advice = f"{type(value).__name__}, which has to be awaited", "Await it."
+    else:
+        return None
+    with contextlib.suppress(BaseException):
+        if isinstance(value, asyncio.Future):
+            value.cancel()
+        elif not inspect.isasyncgen(value):
+            value.close()
+    return f"returned {what}, so the job is not done. {advice}"
+
+
+def described(error: BaseException, who: str) -> str:
     """What was raised, and where: the message first, then the end of the traceback."""
-    name = type(error).__name__
-    said = str(error)
+    text = said(error)
     trace = "".join(traceback.format_exception(error))[-_MOST_TRACE:]
-    return f"{name}: {said}\n\n{trace}" if said else f"{name}\n\n{trace}"
+    return f"{who} raised {type(error).__name__}{f': {text}' if text else ''}\n\n{trace}"
+
+
+def said(error: BaseException) -> str:
+    """The text of an error, which may be anybody's, and raise whatever it likes when it is asked."""
+    try:
+        return str(error)
+    except BaseException as broken:  # noqa: BLE001 - SystemExit too: it is only asked what it says
+        return f"(its text cannot be read: that raises {type(broken).__name__})"

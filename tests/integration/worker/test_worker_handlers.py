@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -220,17 +222,74 @@ async def test_kinds_without_a_handler_of_their_own_have_one_in_common(client: C
     assert sorted(seen) == ["anything:  3", "anything: other 2", "do: 1"]
 
 
+class Wordless(Exception):
+    """Ends the process of whoever asks what it says."""
+
+    class Result:
+        def __repr__(self) -> str:
+            raise KeyboardInterrupt
+
+    def __str__(self) -> str:
+        raise SystemExit(4)
+
+    __repr__ = __str__
+
+
+async def aiter_of() -> AsyncIterator[int]:
+    yield 1
+
+
 # What cannot be recorded as it was said, and what becomes of the job.
-UNUSABLE = {
+UNUSABLE: dict[str, tuple[Callable[[], object], str, str]] = {
     "a time without a zone": (
-        Release("later", LATER.replace(tzinfo=None)),
+        lambda: Release("later", LATER.replace(tzinfo=None)),
         "scheduled",
-        "Release, and it cannot be recorded",
+        "Handler do raised InvalidArgument: not_before is 2100-01-01T00:00:00, a time without a zone",
     ),
-    "no account": (QuotaExceeded(""), "scheduled", "QuotaExceeded, and it cannot be recorded"),
-    "a time that is gone": (RetryAfter(-1), "scheduled", "RetryAfter, and it cannot be recorded"),
-    "text that cannot be stored": (ValueError("a\0b \ud800"), "scheduled", "a\\u0000b"),
-    "a result that is no JSON": (object(), "failed", "its result cannot be kept"),
+    "how long, for when": (
+        lambda: Release("later", timedelta(minutes=5)),  # type: ignore[arg-type]
+        "scheduled",
+        "Handler do raised InvalidArgument: not_before is 0:05:00, how long and not when",
+    ),
+    "how long, until when": (
+        lambda: QuotaExceeded("a", timedelta(minutes=5)),  # type: ignore[arg-type]
+        "scheduled",
+        "Handler do raised InvalidArgument: until is 0:05:00, how long and not when",
+    ),
+    "no account": (lambda: QuotaExceeded(""), "scheduled", "Handler do raised InvalidArgument: account has 0 bytes"),
+    "a time that is gone": (lambda: RetryAfter(-1), "scheduled", "Handler do raised InvalidArgument: seconds is -1"),
+    "text that cannot be stored": (
+        lambda: ValueError("a\0b \ud800"),
+        "scheduled",
+        "Handler do raised ValueError: a\\u0000b",
+    ),
+    "what cannot say what it is": (
+        Wordless,
+        "scheduled",
+        "Handler do raised Wordless: (its text cannot be read: that raises SystemExit)",
+    ),
+    "a result that is no JSON": (
+        lambda: {"files": [1, Path("a")]},
+        "failed",
+        "its result cannot be kept: result holds PosixPath('a') at result['files'][1]: PosixPath is not JSON",
+    ),
+    "a result in the way of its own look": (Wordless.Result, "failed", "and its result cannot be kept"),
+    "a coroutine": (lambda: asyncio.sleep(0), "scheduled", "Handler do returned a coroutine, so the job is not done."),
+    "a generator": (
+        lambda: (number for number in range(3)),
+        "scheduled",
+        "Handler do returned a generator, so the job is not done.",
+    ),
+    "an asynchronous generator": (
+        lambda: (number async for number in aiter_of()),
+        "scheduled",
+        "Handler do returned a generator, so the job is not done.",
+    ),
+    "a task": (
+        lambda: asyncio.ensure_future(asyncio.Event().wait()),
+        "scheduled",
+        "Handler do returned Task, which has to be awaited, so the job is not done.",
+    ),
 }
 
 
@@ -243,9 +302,10 @@ async def test_an_answer_that_cannot_be_recorded_harms_its_own_job_only(client: 
     async def do(payload: bool) -> Any:
         if not payload:
             return "fine"
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        made = answer()
+        if isinstance(made, Exception):
+            raise made
+        return made
 
     other = await client.enqueue("q", False, kind="do")
     found = await done(client, app, True)
