@@ -15,6 +15,7 @@ from tests.support.waiting import eventually
 
 APP = """
 import asyncio
+import os
 import threading
 from pathlib import Path
 
@@ -45,6 +46,40 @@ async def wait(context: Context, door: str) -> str:
 def stand(context: ThreadContext) -> None:
     Path(f"{context.job.id}.runs").touch()
     threading.Event().wait()
+
+
+@app.handler(queue="q")
+async def stay(context: Context) -> None:
+    Path(f"{context.job.id}.runs").touch()
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except BaseException:
+            pass
+
+
+@app.handler(queue="q")
+async def send_away(context: Context) -> None:
+    Path(f"{context.job.id}.runs").touch()
+    await asyncio.to_thread(threading.Event().wait)
+
+
+@app.handler(queue="q")
+async def fork(waits: bool) -> int:
+    child = os.fork()
+    if child == 0:
+        if waits:
+            await asyncio.sleep(0)
+        return -1
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@app.handler(queue="threads")
+def fork_in_a_thread() -> int:
+    child = os.fork()
+    if child == 0:
+        return -1
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 nothing = App()
@@ -225,6 +260,58 @@ def test_a_thread_that_does_not_listen_cannot_hold_the_worker(work: Cli) -> None
     assert (answer.status, lost["job_id"]) == (0, 1)
     assert "did not end when the worker was stopped" in lost["message"]
     assert job(work, 1)["job"]["state"] == "claimed"
+
+
+def test_a_task_that_does_not_listen_cannot_hold_the_process(work: Cli) -> None:
+    """Python itself would wait for it for ever."""
+    process = work.start("work", "doing:app", "--grace", "0")
+    work("enqueue", "q", "{}", "--kind", "stay")
+    runs(work, 1)
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout is not None
+    while "Stopping" not in process.stdout.readline():
+        pass
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    found = job(work, 1)
+    assert (process.returncode, found["job"]["state"]) == (0, "claimed")
+    assert out.splitlines()[-1].endswith("1 lost"), "its report is whole"
+    assert (
+        "Handler stay did not end when the worker was stopped. Another worker may run job 1 when its lease ends, at"
+        in err
+    )
+    assert found["job"]["lease_expires_at"][:16] in err
+    assert "The process ends, although this has not: task Handling.run" in err
+
+
+def test_a_thread_of_a_handler_cannot_hold_the_process(work: Cli) -> None:
+    """One that a handler has sent its work to, and that does not end with it."""
+    process = work.start("work", "doing:app", "--grace", "0")
+    work("enqueue", "q", "{}", "--kind", "send_away")
+    runs(work, 1)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, job(work, 1)["job"]["state"]) == (0, "pending")
+    assert out.splitlines()[-1].endswith("1 released")
+    assert "The process ends, although this has not: thread" in err
+
+
+@pytest.mark.parametrize(
+    ("queue", "kind", "payload"),
+    [("q", "fork", '{"waits": false}'), ("q", "fork", '{"waits": true}'), ("threads", "fork_in_a_thread", "{}")],
+    ids=["returns", "waits", "thread"],
+)
+def test_what_a_handler_forks_ends_where_it_comes_back_to_the_worker(
+    work: Cli, queue: str, kind: str, payload: str
+) -> None:
+    work("enqueue", queue, payload, "--kind", kind)
+    work("enqueue", "q", '{"a": 2}', "--kind", "add")
+    process = work.start("work", "doing:app", "--drain", "--json")
+    out, err = process.communicate(timeout=60)
+    assert "called os.fork, and its child came back to the worker. It ends here" in err
+    assert (process.returncode, events(out)[-1]["done"], events(out)[-1]["claimed"]) == (0, 2, 2)
+    found = job(work, 1)
+    assert (found["job"]["result"], len(found["attempts"])) == (70, 1), "the child's exit status, told by its parent"
 
 
 def test_others_can_ask_how_it_is(work: Cli) -> None:

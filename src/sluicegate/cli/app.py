@@ -10,6 +10,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 from sluicegate.cli import usage
 from sluicegate.cli.commands import COMMANDS, PREFIXES, Verb
+from sluicegate.cli.ending import StillRunning
 from sluicegate.cli.output import Output, Told, Unwritable
 from sluicegate.errors import InvalidArgument, SluicegateError
 
@@ -74,18 +75,34 @@ def run(arguments: Sequence[str]) -> int:
     output = Output(json=usage.wants_json(tokens))
     try:
         return _run(tokens)
-    except Told as told:
-        return _status(told.error)
-    except SluicegateError as error:
+    except (KeyboardInterrupt, Unwritable, StillRunning):
+        raise
+    except Exception as error:  # noqa: BLE001 - told, or raised again for whoever debugs
+        return _tell(error, tokens, output)
+
+
+def leave(left: StillRunning, arguments: Sequence[str]) -> int:
+    """Tell how the command has ended, and what is left running. The exit status, with which the process has to end now."""
+    tokens = usage.command_first(arguments)
+    output = Output(json=usage.wants_json(tokens))
+    output.note(f"The process ends, although this has not: {left}.")
+    if left.error is None:
+        return 0
+    if isinstance(left.error, Exception) and not isinstance(left.error, Unwritable):
+        return _tell(left.error, tokens, output)
+    raise left.error
+
+
+def _tell(error: Exception, tokens: list[str], output: Output) -> int:
+    if isinstance(error, Told):
+        return _status(error.error)
+    if isinstance(error, SluicegateError):
         output.error(usage.in_options(error, tokens))
         return _status(error)
-    except (KeyboardInterrupt, Unwritable):
-        raise
-    except Exception as error:
-        if os.environ.get("SLUICEGATE_DEBUG"):
-            raise
-        output.error(usage.unexpected(error))
-        return REFUSED
+    if os.environ.get("SLUICEGATE_DEBUG"):
+        raise error
+    output.error(usage.unexpected(error))
+    return REFUSED
 
 
 def _run(tokens: list[str]) -> int:

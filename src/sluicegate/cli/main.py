@@ -18,12 +18,18 @@ def main() -> NoReturn:
     _open_missing_streams()
     try:
         # Inside, so that Ctrl-C is quiet from the first moment on.
-        from sluicegate.cli.app import run
+        from sluicegate.cli.app import leave, run
+        from sluicegate.cli.ending import StillRunning
         from sluicegate.cli.output import Unwritable, flush
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    left = False
     try:
-        status = run(sys.argv[1:])
+        try:
+            status = run(sys.argv[1:])
+        except StillRunning as running:
+            left = True
+            status = leave(running, sys.argv[1:])
         flush()
     except KeyboardInterrupt:
         status = INTERRUPTED
@@ -32,6 +38,9 @@ def main() -> NoReturn:
         status = READER_GONE if error.reader_gone else UNWRITABLE
         if not error.reader_gone:
             os.write(2, f"sluicegate: {error}\n".encode())
+    if left:
+        # Python would wait for it.
+        os._exit(status)
     sys.exit(status)
 
 

@@ -26,6 +26,7 @@ from sluicegate.worker.terms import MAX_SECONDS
 
 # For claims with their finishes, heartbeats and housekeeping, which never wait for what handlers do with theirs.
 _CONNECTIONS = 3
+_A = {Client: "a Client (the asynchronous one)", App: "an App"}
 _LONGEST_POLL = 3600.0
 _SHORTEST_POLL = 0.01
 
@@ -56,6 +57,9 @@ class Worker:
         drain: bool = False,
         on_event: Callable[[WorkerEvent], object] | None = None,
     ) -> None:
+        for given, field, kind in ((client, "client", Client), (app, "app", App)):
+            if not isinstance(given, kind):
+                validate.refuse(field, f"is {validate.shown(given)}, not {_A[kind]}", "Write Worker(client, app).")
         self._capacity = app.capacity()
         for queue in self._capacity.queues:
             if not any(handler.queue == queue for handler in app.handlers):
@@ -211,6 +215,11 @@ class Worker:
             self.ask_to_stop("it was cancelled")
         if self._over is not None:
             await asyncio.wait((self._over,))
+
+    @property
+    def left_behind(self) -> tuple[str, ...]:
+        """Of each handler that still runs although the worker has ended: which it is, and when its job is free again."""
+        return () if self._run is None else self._run.crew.left
 
     def health(self) -> WorkerHealth:
         """How it is at this moment. ``ready``: it has started, is not stopping, and the database answers."""

@@ -6,7 +6,7 @@ import sys
 from contextlib import AsyncExitStack
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sluicegate.worker.handlers import App
 
 
-async def run(
+def run(
     app: Annotated[str, Parameter(name="MODULE:APP", help="Where the App with the handlers is: package.module:name.")],
     /,
     *,
@@ -51,28 +51,41 @@ async def run(
     The module is looked for in the current folder first. Ctrl-C or SIGTERM
     takes no more jobs and lets the running ones end; a second one cancels
     them at once. The worker ends with 0, whatever became of the jobs; 1 if
-    it could not go on, 2 for wrong usage.
+    it could not go on, 2 for wrong usage. A handler that does not end then
+    is told, and left behind: another worker may do its job after its lease.
 
     sluicegate work reviews:app
     sluicegate work shop.jobs:app --drain
     """
+    from sluicegate.cli.ending import run_and_leave
+
+    run_and_leave(
+        _work(
+            _app(app),
+            common,
+            worker_name(worker),
+            {"lease_seconds": lease, "grace": grace, "poll": poll, "drain": drain},
+            health,
+            health_file,
+        )
+    )
+
+
+async def _work(
+    handlers: App, common: Common, name: str, options: dict[str, Any], health: str | None, health_file: Path | None
+) -> None:
     from sluicegate import Client, Worker
     from sluicegate.worker.probe import health_file as keep_file
     from sluicegate.worker.probe import http_probe
 
-    handlers = _app(app)
     output = Output(json=common.json)
     announce(common, settings(common))
-    name = worker_name(worker)
     async with Client(common.dsn, scope=common.scope, data_dir=common.data_dir, worker=name) as client:
         queues = ", ".join(handlers.capacity().queues)
         made = Worker(
             client,
             handlers,
-            lease_seconds=lease,
-            grace=grace,
-            poll=poll,
-            drain=drain,
+            **options,
             on_event=lambda event: output.event(document(event, name), line(event, queues)),
         )
         async with AsyncExitStack() as stack:
@@ -80,7 +93,11 @@ async def run(
                 stack.enter_context(http_probe(made.health, health))
             if health_file is not None:
                 await stack.enter_async_context(keep_file(made.health, health_file))
-            report = await made.run()
+            try:
+                report = await made.run()
+            finally:
+                for handler in made.left_behind:
+                    output.note(handler)
     output.event(ended(report, name), last_line(report))
 
 

@@ -1,0 +1,62 @@
+"""The end of a command that runs the code of others, who may leave tasks and threads that never end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+# How long what was left gets to end after it was told to, in seconds.
+_PATIENCE = 1.0
+
+
+class StillRunning(Exception):
+    """The command has ended, as ``error`` says or well, and something of others has not: the process must not wait for it."""
+
+    def __init__(self, what: str, error: BaseException | None) -> None:
+        super().__init__(what)
+        self.error = error
+
+
+def run_and_leave(main: Coroutine[Any, Any, T]) -> T:
+    """As ``asyncio.run``, which would wait for ever: tasks and threads that do not end a moment later raise StillRunning."""
+    runner = asyncio.Runner()
+    error: BaseException | None = None
+    try:
+        return runner.run(main)
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        if what := _left(runner.get_loop()):
+            raise StillRunning(what, error)
+
+
+def _left(loop: asyncio.AbstractEventLoop) -> str:
+    """What goes on for longer than it may; empty when all has ended, and the loop is closed."""
+    with contextlib.suppress(KeyboardInterrupt):
+        loop.run_until_complete(_cancelled())
+    tasks = asyncio.all_tasks(loop)
+    if not tasks:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()  # which lets the threads of its pool end, and waits for none
+    until = time.monotonic() + _PATIENCE
+    threads = [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    threads = [thread for thread in threads if thread.is_alive()]
+    named = [f"task {task.get_coro().__qualname__}" for task in tasks]  # type: ignore[union-attr]
+    return ", ".join(named + [f"thread {thread.name}" for thread in threads])
+
+
+async def _cancelled() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others, timeout=_PATIENCE)
