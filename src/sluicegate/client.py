@@ -34,6 +34,7 @@ from sluicegate.model import (
 )
 from sluicegate.ops.async_ops import AsyncOps
 from sluicegate.ops.database import Database, open_database
+from sluicegate.ops.validate import given_tags
 from sluicegate.store.async_connections import AsyncPool
 from sluicegate.store.calls import AsyncCalls, async_blocking
 
@@ -99,8 +100,7 @@ class Client(AsyncBudgets):
     async def open(self) -> Self:
         """Find the database, check its schema and start the pool; doing it twice is fine.
 
-        Raises Unavailable if the database cannot be reached, SchemaMismatch if it needs ``sluicegate migrate``,
-        EmbeddedError if the private PostgreSQL cannot run here.
+        Raises Unavailable if it cannot be reached, SchemaMismatch if it needs ``sluicegate migrate``, EmbeddedError.
         """
         if self._opened is not None:
             return self
@@ -119,8 +119,7 @@ class Client(AsyncBudgets):
 
     async def close(self) -> None:
         """Wait for calls that are under way, close the connections, let go of the database. Twice is fine.
-
-        If this is broken off it does not wait any longer, and closes and lets go all the same.
+        Broken off, it does not wait any longer, and closes and lets go all the same.
         """
         # Taken first, so that a client that is opened again meanwhile keeps what is its own.
         pool, database = self._pool, self._database
@@ -136,10 +135,7 @@ class Client(AsyncBudgets):
                     await self._let_go(database)
 
     def beside(self, *, max_size: int = 4) -> Client:
-        """Another client of the same database, with connections of its own; it has to be opened, and closed before this one.
-
-        For what must not wait until others let go of a connection. Raises Unavailable before this one is open.
-        """
+        """Another client, not open, of the same database, with connections of its own; to be closed before this one."""
         if self._database is None:
             raise _not_open()
         other = Client(worker=self._worker, max_size=max_size, timeout=self._timeout, retries=self._retries)
@@ -195,7 +191,7 @@ class Client(AsyncBudgets):
             priority=priority,
             run_at=run_at,
             dedup_key=dedup_key,
-            tags=_tags(tags),
+            tags=given_tags(tags),
             parent_id=parent_id,
             max_attempts=max_attempts,
             backoff=backoff,
@@ -242,9 +238,9 @@ class Client(AsyncBudgets):
     ) -> ClaimAnswers:
         """Several claims (1 to 100) in one call, each answered by itself, as ``claim`` would, but ``busy`` at once.
 
-        What makes one of them impossible is its ``error``. A queue whose policy somebody is changing is waited for up to
-        5 s, and the others with it; with ``wait=False`` for a tenth of a second, like the jobs to be finished: then that
-        queue is ``busy``, and such a finish ``unavailable``. Raises InvalidArgument, Unavailable.
+        What makes one of them impossible is its ``error``. With ``wait=False`` a policy that somebody is changing, or a job
+        to finish that somebody holds, is waited for a tenth of a second instead of 5 s or 1: then that queue is ``busy``,
+        that finish ``unavailable``. Raises InvalidArgument, Unavailable.
         """
         return await self._ops.claim_many(asks, scope=self.scope, worker=self._worker, finished=finished, wait=wait)
 
@@ -322,11 +318,7 @@ class Client(AsyncBudgets):
         return await self._ops.release(lease, scope=self.scope, reason=reason, not_before=not_before, started=started)
 
     async def finish_many(self, items: Iterable[FinishItem], *, wait: bool = True) -> tuple[Finish, ...]:
-        """Finish up to 10,000 jobs in one call, one answer each in order; a bad one stops no other.
-
-        A job that another transaction holds is waited for up to a second, with ``wait=False`` a tenth of one; then its
-        answer is ``unavailable``, and it is to be sent again.
-        """
+        """Finish up to 10,000 jobs in one call, one answer each in order; a bad one stops no other. ``wait``: as ``claim_many``."""
         return await self._ops.finish_many(items, scope=self.scope, wait=wait)
 
     async def retry(self, job_id: int) -> Retried:
@@ -398,11 +390,6 @@ class Client(AsyncBudgets):
 
     async def _let_go(self, database: Database) -> None:
         await async_blocking(database.close)
-
-
-def _tags(tags: Iterable[str]) -> tuple[str, ...]:
-    # What is no sequence, and a lone text, which would be one of letters, is left to be refused by name.
-    return tags if isinstance(tags, str) or not isinstance(tags, Iterable) else tuple(tags)  # type: ignore[return-value]
 
 
 def _not_open() -> Unavailable:

@@ -185,5 +185,5 @@ def test_last_words_are_escaped_and_never_refused_for_what_they_hold() -> None:
     sent = requests.fail(LEASE, "died: \0\ud83d", retry_in_seconds=None, retry=True, summary="\0", scope=SCOPE)
     assert sent["error"] == "died: \\u0000\\ud83d"
     assert sent["summary"] == "\\u0000"
-    items = requests.finish_many([FinishItem.released(LEASE, reason="\0")], scope=SCOPE)["finished"]
+    items = requests.finish_many([FinishItem.released(LEASE, reason="\0")], scope=SCOPE, wait=True)["finished"]
     assert json.loads(items)[0]["reason"] == "\\u0000"

@@ -181,3 +181,8 @@ def flag(value: Any, field: str) -> bool:
     if not isinstance(value, bool):
         refuse(field, f"is {shown(value)}, not a bool", f"{field} is True or False.")
     return value
+
+
+def given_tags(tags: Any) -> tuple[str, ...]:
+    """Tags as given; what is no sequence, and a lone text, which would be one of letters, is left to be refused by name."""
+    return tags if isinstance(tags, str) or not isinstance(tags, Iterable) else tuple(tags)  # type: ignore[return-value]

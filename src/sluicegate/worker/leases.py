@@ -48,7 +48,7 @@ class ServerClock:
         return known + timedelta(seconds=moment - heard_at)
 
 
-class Holder(Protocol):
+class LeaseHolder(Protocol):
     """What is told of its lease for as long as it runs."""
 
     def lease_lost(self, why: str) -> None: ...
@@ -68,7 +68,7 @@ class HeldLease:
     renewed_at: float
     ends_at: float
     # None when it has ended: what holds the lease holds each other no longer, and goes without the garbage collector.
-    holder: Holder | None = field(repr=False)
+    holder: LeaseHolder | None = field(repr=False)
     cancelled: bool = False
     finish_sent: bool = False
     again_at: float | None = None
