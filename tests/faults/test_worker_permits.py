@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import contextlib
 import ctypes
 import multiprocessing
 import os
@@ -17,8 +18,9 @@ import pytest
 from pydantic import AfterValidator
 
 from sluicegate import App, Backoff, Cancel, Client, DeadLetter, NewJob, QuotaExceeded, Release, RetryAfter
+from sluicegate.worker.crew import Crew
 from sluicegate.worker.exec import StopRequest, run_exec
-from tests.faults.watched import QUEUE, Watched, until
+from tests.faults.watched import QUEUE, Watched, app_of, until
 from tests.integration.worker.support import Marked, sh
 
 SLOTS = 2
@@ -247,6 +249,92 @@ async def test_it_comes_back_when_the_task_is_cancelled_from_outside(client: Cli
         await fill(client, watched, doors)
     for job in made.jobs:
         assert "raised CancelledError" in ((await client.get_job(job.id)).job.error or "")
+
+
+async def test_it_comes_back_when_the_task_is_cancelled_before_its_first_step(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a task runs nothing, not even its end: the job was never begun, and goes back."""
+    doors = Doors(lambda: None, SLOTS, True)
+    start, cancelled = Crew.start, 0
+
+    def cancel_at_once(crew: Crew, *arguments: Any, **named: Any) -> None:
+        nonlocal cancelled
+        before = set(crew._tasks)
+        start(crew, *arguments, **named)
+        if cancelled < SLOTS + 1:
+            cancelled += 1
+            (task,) = crew._tasks - before
+            task.cancel()
+
+    monkeypatch.setattr(Crew, "start", cancel_at_once)
+    made = await client.enqueue_many([NewJob(QUEUE, True, max_attempts=1)])
+    async with Watched(client, doors.app) as watched:
+        released = await watched.told("released", SLOTS + 1)
+        await watched.told("done")
+        await fill(client, watched, doors)
+        run = watched.worker._run
+        assert run is not None
+        await until(lambda: not run._keeper._held, "nobody keeps the lease of a job that nobody does")
+    assert {event.message for event in released} == {"The task that was to do it was cancelled before it began."}
+    found = await client.get_job(made.jobs[0].id)
+    assert (found.job.state, found.job.attempt, doors.ended) == ("done", 1, 1)
+    assert [attempt.started for attempt in found.attempts] == [True, False, False, False]
+
+
+async def test_it_comes_back_when_no_thread_can_be_started(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as this machine allows: the job is given back as never begun, and no more are claimed for a while."""
+    doors = Doors(lambda: None, SLOTS, False)
+    start, refused = threading.Thread.start, 0
+
+    def refuse(thread: threading.Thread) -> None:
+        nonlocal refused
+        if thread.name == f"{QUEUE}/" and refused < 1:
+            refused += 1
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    made = await client.enqueue(QUEUE, True, max_attempts=1)
+    async with Watched(client, doors.app) as watched:
+        (released,) = await watched.told("released")
+        assert released.message == "No thread could be started: can't start new thread"
+        run = watched.worker._run
+        assert run is not None
+        assert run.crew.rest > 0
+        await watched.told("done")
+        await fill(client, watched, doors)
+    found = await client.get_job(made.id)
+    assert (found.job.state, found.job.attempt) == ("done", 1)
+    assert [attempt.started for attempt in found.attempts] == [True, False]
+
+
+async def test_it_comes_back_from_a_handler_that_is_left_behind(client: Client) -> None:
+    inside, door, out = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def stay() -> None:
+        inside.set()
+        while not door.is_set():
+            with contextlib.suppress(BaseException):
+                await door.wait()
+        out.set()
+
+    job = await client.enqueue(QUEUE)
+    async with Watched(client, app_of(stay, slots=SLOTS)) as watched:
+        await inside.wait()
+        watched.worker.ask_to_stop()
+        watched.worker.ask_to_stop()
+        report = await watched.worker.finished()
+        await watched.all_permits_back()
+        (left,) = watched.worker.left_behind
+        (lost,) = await watched.told("lost")
+        found = (await client.get_job(job.id)).job
+        assert (report.lost, found.state, lost.message) == (1, "claimed", left)
+        assert f"Handler stay did not end when the worker was stopped. Another worker may run job {job.id}" in left
+        door.set()
+        await out.wait()
+        await until(lambda: not watched.worker.left_behind, "it has ended at last, and tells nobody of it")
+    assert (await client.get_job(job.id)).job.state == "claimed"
 
 
 async def test_it_comes_back_when_a_timeout_or_a_cancelled_job_ends_the_handler(client: Client) -> None:

@@ -58,12 +58,11 @@ class Handler:
             )
         found: dict[str, Any] = {}
         faults: list[str] = []
-        for name, value in payload.items():
-            adapter = self.adapters.get(name)
-            if adapter is None:
+        for name, adapter in self.adapters.items():
+            if name not in payload:
                 continue
             try:
-                found[name] = adapter.validate_python(value)
+                found[name] = adapter.validate_python(payload[name])
             except ValidationError as error:
                 faults.append(f"cannot take {name}: {_told(error)}")
         if len(found) == len(payload) and self.required <= found.keys():
@@ -260,8 +259,7 @@ def _check(function: Any) -> None:
 
 def _bodies(function: Function) -> tuple[Any, ...]:
     """What is run by a call: the function itself, or what an object of a class of one's own is called by."""
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = _whole(function)
     return function, getattr(type(function), "__call__", None)  # noqa: B004 - it is looked at, not for
 
 
@@ -269,15 +267,24 @@ def _told(error: ValidationError) -> str:
     return ", ".join(f"{'.'.join(map(str, one['loc']))} {one['msg']}".strip() for one in error.errors())
 
 
-def _name(function: Function) -> str:
+def _whole(function: Function) -> Function:
+    """Without the arguments that it was given already."""
     while isinstance(function, functools.partial):
         function = function.func
+    return function
+
+
+def _name(function: Function) -> str:
+    function = _whole(function)
     return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _hints(function: Function) -> dict[str, Any]:
+    body = _whole(function)
     try:
-        return get_type_hints(function, include_extras=True)
+        return get_type_hints(
+            body if inspect.isroutine(body) or inspect.isclass(body) else type(body).__call__, include_extras=True
+        )
     except (NameError, TypeError) as error:
         raise InvalidArgument(
             f"The annotations of {_name(function)} cannot be read: {error}.",
