@@ -52,7 +52,7 @@ class _Attempt:
         return self._cancelled or self._is_over()
 
     def release(self, reason: str | None = None, not_before: datetime | None = None) -> NoReturn:
-        """Give the job back, from ``not_before`` on if given: raises what does that."""
+        """Give the job back, to run again from ``not_before`` on: raises the Release that does that."""
         raise Release(reason, not_before)
 
     async def _heartbeat(self, note: str | None) -> Heartbeat:

@@ -27,7 +27,7 @@ class JobOutcome(Exception):
 
 
 class Release(JobOutcome):
-    """Give the job back, to run again at once or from ``not_before`` on; the attempt stays spent."""
+    """Give the job back, to run again from ``not_before`` on, in a minute unless given; the attempt stays spent."""
 
     def __init__(self, reason: str | None = None, not_before: datetime | None = None) -> None:
         super().__init__(reason or "released by its handler")
@@ -55,8 +55,8 @@ class DeadLetter(JobOutcome):
 class QuotaExceeded(JobOutcome):
     """The provider refused: ``account`` (1 to 128 bytes) has nothing left until ``until`` (None: not known).
 
-    The job goes back until then, or for a minute where that is not known or has passed, without having used up one of its ``max_attempts``. The claim stays
-    charged: it was made.
+    The job goes back until then, or for a minute where that is not known or has passed, without having used up one of its
+    ``max_attempts``. The claim stays charged: it was made.
     """
 
     def __init__(self, account: str, until: datetime | None = None, reason: str | None = None) -> None:
@@ -79,7 +79,7 @@ def finish(claim: Claim, error: BaseException, now: datetime, who: str) -> Finis
     """The finish for a handler, called ``who``, that ended with ``error``; ``now`` is the database's time."""
     match error:
         case Release():
-            return FinishItem.released(claim, reason=said(error), not_before=error.not_before)
+            return FinishItem.released(claim, reason=said(error), not_before=error.not_before or now + _LATER)
         case QuotaExceeded():
             return FinishItem.refused(
                 claim,

@@ -105,6 +105,7 @@ LATER = datetime(2100, 1, 1, tzinfo=UTC)
 # What is raised, then the job's state, its counter, and the outcome, disposition and account of the attempt.
 ANSWERS = {
     "release": (Release("not now", LATER), ("scheduled", 1), ("released", "requeued", None)),
+    "release to no time": (Release("not now"), ("scheduled", 1), ("released", "requeued", None)),
     "retry": (RetryAfter(timedelta(hours=1)), ("scheduled", 1), ("failed", "retry_scheduled", None)),
     "cancel": (Cancel("nobody wants it"), ("cancelled", 1), ("cancelled", "cancelled", None)),
     "dead letter": (DeadLetter("hopeless"), ("failed", 1), ("failed", "dead_lettered", None)),
