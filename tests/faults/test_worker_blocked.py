@@ -106,6 +106,8 @@ async def test_a_worker_whose_event_loop_is_blocked_beyond_the_lease_is_fenced(
         body = await blocking.says(path, 200)
     assert (body["running"], body["queues"][0]["available"]) == (0, 2), "its permit is back"
     await eventually_async(lambda: has_told(blocking, "lost"), "it knows that it has lost the job")
+    assert "the worker's event loop stood still for more than" in blocking.told()
+    assert "Running here: q/." in blocking.told(), "and who may have done that"
     after = await client.enqueue(QUEUE, "more")
     await eventually_async(lambda: is_done(client, after.id), "it works on")
     assert (await client.get_job(after.id)).job.result == "more by the blocked worker"

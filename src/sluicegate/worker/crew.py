@@ -118,6 +118,7 @@ class Crew:
         error = None if task.cancelled() else task.exception()
         if self._left.pop(attempt, None) is not None:
             return
+        late = self._keeper.has_run_out(attempt.claim)
         self._free(attempt)
         if error is not None:
             if not self._fault.done():
@@ -128,7 +129,7 @@ class Crew:
             self._trouble.reset()
         else:
             self._rest_until = time.monotonic() + self._trouble.next()
-        if item is None:
+        if item is None or late:
             self._lose(attempt, attempt.why_lost)
         else:
             self._on_ended(Ended(attempt.claim, item, attempt.seconds, attempt.exit_code))

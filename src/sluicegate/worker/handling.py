@@ -116,9 +116,6 @@ class Handling:
             if limit is not None:
                 limit.cancel()
             self.seconds = time.monotonic() - started_at
-        if time.monotonic() >= self.lease.farewell_at:
-            # Its alarm rings when the loop comes to it: after this, if the handler kept the loop.
-            self.lease_lost(self.why_lost)
         return self._ended(raised, value)
 
     def broken_off(self) -> FinishItem | None:

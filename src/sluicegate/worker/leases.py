@@ -135,6 +135,13 @@ class LeaseKeeper:
         if self._attempts.get(claim.job_id) == claim.attempt_id:
             del self._attempts[claim.job_id]
 
+    def has_run_out(self, claim: Claim) -> bool:
+        """Whether the lease ran out while the event loop stood still, so that the alarm could not tell its holder before it ended."""
+        if time.monotonic() < self._alarm_at:
+            return False
+        self._ring()
+        return claim.attempt_id not in self._held
+
     def finishing(self, claim: Claim, *, sent: bool) -> None:
         """A finish is on its way (or has come back unanswered): a heartbeat beside it would look like one too late."""
         if claim.attempt_id in self._held:
@@ -160,6 +167,8 @@ class LeaseKeeper:
         """End what has run out. A renewed lease leaves the alarm as it is, which then rings for nothing, and is set anew."""
         now = time.monotonic()
         late = now - self._alarm_at
+        if self._alarm is not None:
+            self._alarm.cancel()
         self._alarm, self._alarm_at = None, _NEVER
         over = [lease for lease in self._held.values() if lease.farewell_at <= now]
         why = self._why_run_out(late)

@@ -49,6 +49,11 @@ class Holder:
         self.heard.set()
 
 
+async def heard(one: Holder) -> None:
+    async with asyncio.timeout(60):
+        await one.heard.wait()
+
+
 @pytest.fixture
 async def client() -> Renewing:
     return Renewing()
@@ -69,7 +74,7 @@ async def test_the_alarm_ends_what_has_run_out_and_waits_for_the_next(keeper: Le
     late, later, over = Holder(1), Holder(2, ends=2 * LENGTH), Holder(3, ends=0)
     for one in (later, late, over):
         keeper.hold(one.lease)
-    await over.heard.wait()
+    await heard(over)
     assert len(over.lost) == 1
     assert (late.lost, later.lost) == ([], [])
     assert [keeper.holds(one.lease.claim) for one in (over, late, later)] == [False, True, True]
@@ -122,7 +127,7 @@ async def test_an_alarm_that_comes_late_says_for_how_long_the_event_loop_stood_s
     others = [Holder(number) for number in range(2, 6)]
     for one in (over, *others):
         keeper.hold(one.lease)
-    await over.heard.wait()
+    await heard(over)
     assert "the worker's event loop stood still for more than " in over.lost[0]
     assert "Running here: q/kind1, q/kind2, q/kind3 and 2 more." in over.lost[0]
 
@@ -135,7 +140,7 @@ async def test_a_lease_that_is_due_before_all_others_is_renewed_at_once(keeper: 
     assert not client.asked.is_set(), "nothing is due"
     due = Holder(2, renewed=-LENGTH / 2)
     keeper.hold(due.lease)
-    await due.heard.wait()
+    await heard(due)
     assert due.lost == []
     assert due.lease.due_at > time.monotonic()
     await keeper.loop.stop()
