@@ -330,6 +330,7 @@ def test_others_can_ask_how_it_is(work: Cli) -> None:
         ("threads", 0, {"mode": "hard_reserved", "max_workers": 2}),
     ]
     address = listens(process.pid)
+    assert address in told(process, "listening")["url"]
     for path, status in (("/live", 200), ("/ready", 200), ("/health", 200), ("/", 404)):
         assert asked(address, path)[0] == status
     process.send_signal(signal.SIGTERM)

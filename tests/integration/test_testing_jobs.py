@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from datetime import timedelta
 
 import pytest
 
-from sluicegate import App, Client
+from sluicegate import App, Client, InvalidArgument, SyncClient
 from sluicegate.testing import advance_clock, assert_enqueued, assert_not_enqueued, freeze_clock, run_jobs
 
 
@@ -64,3 +66,30 @@ async def test_what_is_scheduled_runs_when_the_clock_has_moved(client: Client, d
     assert (await run_jobs(client, shop(client))).claimed == 0
     advance_clock(dsn, timedelta(hours=1))
     assert (await run_jobs(client, shop(client))).done == 1
+
+
+async def test_a_job_that_nobody_does_fails_the_test_and_signals_are_left_alone(client: Client) -> None:
+    app = App()
+    before = signal.getsignal(signal.SIGINT)
+    seen: list[object] = []
+
+    @app.handler(queue="q", kind="known")
+    async def known() -> None:
+        seen.append(signal.getsignal(signal.SIGINT))
+
+    await client.enqueue("q", kind="known")
+    await client.enqueue("q", kind="mistyped")
+    with pytest.raises(AssertionError, match="no handler for kind mistyped in queue q"):
+        await run_jobs(client, app)
+    assert seen == [before]
+
+
+def test_a_client_that_waits_is_refused_by_name(dsn: str) -> None:
+    app = App()
+    app.handler(queue="q")(print_nothing)
+    with SyncClient(dsn) as client, pytest.raises(InvalidArgument, match="asynchronous") as refused:
+        asyncio.run(run_jobs(client, app))  # type: ignore[arg-type]
+    assert refused.value.field == "client"
+
+
+async def print_nothing() -> None: ...

@@ -81,7 +81,7 @@ class Crew:
 
     @property
     def rest(self) -> float:
-        """For how many seconds no command should be started, because this machine just could not."""
+        """For how many seconds nothing should be started, because this machine just could not."""
         return max(0.0, self._rest_until - time.monotonic())
 
     def start(

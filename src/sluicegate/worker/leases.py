@@ -15,7 +15,7 @@ from sluicegate.model import Claim, Heartbeat
 from sluicegate.worker.events import Tally
 from sluicegate.worker.loop import Loop, Pace
 
-# A command is told to end so long before its lease does: a tenth of the lease, at most a second.
+# What runs is told to end so long before its lease does: a tenth of the lease, at most a second.
 _FAREWELL_SHARE = 0.1
 _FAREWELL_MOST = 1.0
 _HEARTBEATS_A_LEASE = 3
@@ -75,7 +75,7 @@ class HeldLease:
 
     @property
     def farewell_at(self) -> float:
-        """When a command under this lease has to be told to end, so that it is over when the lease is."""
+        """When what runs under this lease has to be told to end, so that it is over when the lease is."""
         return self.ends_at - min(_FAREWELL_MOST, self.length * _FAREWELL_SHARE)
 
     @property

@@ -73,6 +73,8 @@ class _Server(ThreadingHTTPServer):
 
 class _Answer(BaseHTTPRequestHandler):
     server: _Server
+    # Of its connection, in seconds: who asks for nothing must not keep a thread.
+    timeout = _PATIENCE
 
     def do_GET(self) -> None:
         found = self.server.asked()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import TracebackType
 from typing import Self
 
@@ -199,9 +200,12 @@ class Worker:
         await asyncio.shield(self._over)
         return self._run.tally.report(time.monotonic() - self._began_at)
 
-    async def run(self) -> WorkerReport:
-        """Start, and run until it is drained or a signal stops it. Cancelled, it ends at once, and what runs with it."""
-        with stopped_by_signals(self._stop):
+    async def run(self, *, signals: bool = True) -> WorkerReport:
+        """Start, and run until it is drained or a signal stops it. Cancelled, it ends at once, and what runs with it.
+
+        ``signals=False`` leaves the signals to whoever has them.
+        """
+        with stopped_by_signals(self._stop) if signals else nullcontext():
             try:
                 await self.start()
                 return await self.finished()

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -193,19 +194,27 @@ def test_a_killed_postmaster_is_restarted_and_recovered(
 
 
 def test_a_server_that_still_ends_after_its_supervisor_was_killed_is_waited_for(
-    user: User, copied: Callable[..., Path]
+    user: User, copied: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = copied(user)
     guest = user.attach(data, linger=60)
     server = server_processes(data / "cluster")
+    sleep = time.sleep
+
+    def go_on(seconds: float) -> None:
+        for process in server:
+            with contextlib.suppress(ProcessLookupError):
+                kill(process.pid, signal.SIGCONT)
+        sleep(seconds)
+
     for process in server:
         kill(process.pid, signal.SIGSTOP)
     kill(guest.supervisor_pid)
     guest.kill()
     with pytest.raises(EmbeddedError, match="stop"):
         stop(data, timeout=0.5)
-    for process in server:
-        kill(process.pid, signal.SIGCONT)
+    # It ends only when it has been seen: else there was nothing to stop.
+    monkeypatch.setattr(time, "sleep", go_on)
     assert stop(data) is True
     assert server_processes(data / "cluster") == []
     assert stop(data) is False

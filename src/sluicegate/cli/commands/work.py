@@ -90,7 +90,12 @@ async def _work(
         )
         async with AsyncExitStack() as stack:
             if health is not None:
-                stack.enter_context(http_probe(made.health, health))
+                host, port = stack.enter_context(http_probe(made.health, health))
+                shown = f"[{host}]" if ":" in host else host
+                url = f"http://{shown}:{port}/health"
+                output.event(
+                    {"event": "listening", "worker": name, "url": url}, f"Health: {url}, and /live and /ready there."
+                )
             if health_file is not None:
                 await stack.enter_async_context(keep_file(made.health, health_file))
             try:
