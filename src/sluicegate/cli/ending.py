@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 import time
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -25,6 +27,8 @@ class StillRunning(Exception):
 
 def run_and_leave(main: Coroutine[Any, Any, T]) -> T:
     """As ``asyncio.run``, which would wait for ever: tasks and threads that do not end a moment later raise StillRunning."""
+    import asyncio
+
     runner = asyncio.Runner()
     error: BaseException | None = None
     try:
@@ -39,6 +43,8 @@ def run_and_leave(main: Coroutine[Any, Any, T]) -> T:
 
 def _left(loop: asyncio.AbstractEventLoop) -> str:
     """What goes on for longer than it may; empty when all has ended, and the loop is closed."""
+    import asyncio
+
     with contextlib.suppress(KeyboardInterrupt):
         loop.run_until_complete(_cancelled())
     tasks = asyncio.all_tasks(loop)
@@ -55,6 +61,8 @@ def _left(loop: asyncio.AbstractEventLoop) -> str:
 
 
 async def _cancelled() -> None:
+    import asyncio
+
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
