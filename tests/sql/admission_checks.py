@@ -85,15 +85,17 @@ _PASSED = """
     from sluicegate.policy p
     join sluicegate.policy_limit l on l.queue_id = p.queue_id and l.mode = 'enforce'
     cross join lateral (
-        select sum(x.used - x.forgiven) as used, x.starts
+        select sum(x.used - x.forgiven) as used, x.starts, x.ends
         from sluicegate.lane a
-        cross join unnest(a.windows, a.starts, a.used, a.forgiven) as x(window_id, starts, used, forgiven)
+        cross join unnest(a.windows, a.starts, a.ends, a.used, a.forgiven) as x(window_id, starts, ends, used, forgiven)
         where a.queue_id = p.queue_id and x.window_id = l.window_id
-        group by x.starts
+        group by x.starts, x.ends
     ) w
+    -- A lane that nobody has used since its window ended still shows that one; what was claimed later is not in it.
     where not p.opening and w.used > l.max_claims and exists (
         select from sluicegate.job j
         where j.queue_id = p.queue_id and j.lane is not null and j.claimed_at > p.updated_at and j.claimed_at >= w.starts
+            and j.claimed_at < w.ends
     )
 """
 

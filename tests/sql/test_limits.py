@@ -139,7 +139,7 @@ LIMITS = [
     ),
     call(
         "claim", "finished",
-        lambda items: requests.finish_many([FinishItem.completed(LEASE)] * len(items), scope=SCOPE),
+        lambda items: requests.finish_many([FinishItem.completed(LEASE)] * len(items), scope=SCOPE, wait=True),
         {"requests": []}, lambda n: [{**HELD, "job_id": 10**9 + i, "outcome": "completed"} for i in range(n)], **COUNT,
     ),
     call(
