@@ -199,13 +199,13 @@ def test_a_server_that_still_ends_after_its_supervisor_was_killed_is_waited_for(
     data = copied(user)
     guest = user.attach(data, linger=60)
     server = server_processes(data / "cluster")
-    sleep = time.sleep
+    pause = time.sleep
 
     def go_on(seconds: float) -> None:
         for process in server:
             with contextlib.suppress(ProcessLookupError):
                 kill(process.pid, signal.SIGCONT)
-        sleep(seconds)
+        pause(seconds)
 
     for process in server:
         kill(process.pid, signal.SIGSTOP)

@@ -38,8 +38,7 @@ async def test_starting_and_stopping_twice_is_fine_and_a_new_one_goes_on(client:
     async def do() -> None: ...
 
     worker = Worker(client, app_of(do))
-    await worker.start()
-    await worker.start()
+    await asyncio.gather(worker.start(), worker.start())
     assert worker.health().state == "started"
     first, second = await asyncio.gather(worker.stop(), worker.stop())
     assert first.claimed == second.claimed == 0
@@ -148,11 +147,11 @@ class Late(Client):
     came: asyncio.Event
     go: asyncio.Event
 
-    def beside(self, *, max_size: int = 4) -> Client:
-        other = super().beside(max_size=max_size)
-        other.__class__ = Late
-        vars(other).update(came=self.came, go=self.go)
-        return other
+    def beside(self, **options: int) -> Client:
+        found = super().beside(**options)
+        vars(found).update(came=self.came, go=self.go)
+        found.__class__ = Late
+        return found
 
     async def claim_many(self, *arguments: Any, **named: Any) -> ClaimAnswers:
         answer = await super().claim_many(*arguments, **named)
