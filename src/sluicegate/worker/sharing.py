@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import ChainMap, Counter
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -103,9 +103,9 @@ class SharedSlots:
         self._unreported = unreported
         ending = self._drain and self._permits.total == 0 and not finishing
         now = time.monotonic()
-        resting = ChainMap(self._held_until, self._rest_until)
-        rests = [until - now for until in resting.values() if until > now]
-        able = [queue for queue in self._capacity.queues if self._room(queue) > 0 and resting.get(queue, 0) <= now]
+        resting = {queue for until in (self._held_until, self._rest_until) for queue in until if until[queue] > now}
+        rests = [max(self._held_until.get(one, 0), self._rest_until.get(one, 0)) - now for one in resting]
+        able = [queue for queue in self._capacity.queues if self._room(queue) > 0 and queue not in resting]
         if not able:
             return Plan(wait=min(rests, default=FOREVER))
         if likely := self._likely(able, finishing):
