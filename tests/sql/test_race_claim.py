@@ -133,6 +133,8 @@ def test_a_job_that_goes_back_to_waiting_while_a_claim_looks_is_not_taken_before
 
 def test_a_lapsed_job_is_taken_over_once_by_eight_callers(sql: Sql, crowd: Callable[[int], Crowd]) -> None:
     callers = crowd(8)
+    # Every claim that ends spent leases looks where the next one stands, as it does after a long scan.
+    sql.replace("candidates", ("> 1000 + 10 * p_n", "> 0"))
     for _ in range(rounds(10, 200)):
         jobs = sql.enqueue_many([{"queue": "q", "max_attempts": 2}] * 3)
         sql.take(n=3)

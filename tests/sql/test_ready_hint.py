@@ -179,8 +179,8 @@ def test_a_lapsed_job_before_the_hint_of_the_leases_is_not_called_empty_and_is_f
 ) -> None:
     job, later = sql.enqueue_many([{"queue": "q"}] * 2)
     claims = sql.take(n=2)
-    sql.do("insert into sluicegate.lapse_hint select id, clock_timestamp(), clock_timestamp() from sluicegate.queue")
     sql.lapse(job)
+    sql.do("insert into sluicegate.lapse_hint select id, clock_timestamp(), clock_timestamp() from sluicegate.queue")
     response = sql.claim()
     assert (response["claims"], response["empty"]) == ([], False)
     sql.do("update sluicegate.job set lease_expires_at = clock_timestamp() where id = %s", later)

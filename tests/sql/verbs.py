@@ -150,7 +150,8 @@ class Sql:
         return {row["verb"]: row["calls"] for row in rows}
 
     def lapse(self, *job_ids: int) -> None:
-        """Let the leases of claimed jobs run out a minute ago."""
+        """Let the leases of claimed jobs run out a minute ago. No lease of theirs does: a claim may have noted that none has."""
+        self.do("delete from sluicegate.lapse_hint")
         changed = self.do(
             "update sluicegate.job set lease_expires_at = sluicegate.clock() - interval '1 minute'"
             " where id = any(%s) and state = 'claimed'",

@@ -142,7 +142,7 @@ class Walker:
                 # The worker is gone; its lease runs out.
                 self._sure(
                     lambda sql: sql.do(
-                        "update sluicegate.job set lease_expires_at = sluicegate.clock() - interval '1 second'"
+                        "update sluicegate.job set lease_expires_at = sluicegate.clock()"
                         " where id = %s and attempt_id = %s and state = 'claimed'",
                         claim["job"]["id"],
                         claim["attempt_id"],
