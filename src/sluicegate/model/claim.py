@@ -72,6 +72,8 @@ class ClaimAnswer(Record):
     deferred means ``busy``: others hold the rows at this moment, so ask again after a short wait. ``deferred`` names the
     closed queues, each with its reason and time, if less came than was asked for. ``finished`` has
     one answer for each finish the call carried, in order. ``gone`` and ``replayed`` concern a repeated request id.
+    ``held`` names the queues that another transaction kept locked for longer than the call was to wait, as while a policy
+    is being changed.
     """
 
     claims: tuple[Claim, ...]
@@ -82,6 +84,7 @@ class ClaimAnswer(Record):
     finished: tuple[Finish, ...]
     server_time: datetime
     error: ClaimRefusal | None = None
+    held: tuple[str, ...] = ()
 
     @property
     def busy(self) -> bool:

@@ -37,7 +37,8 @@ class QueueConfig:
     """The settings of one queue; None is the default of the mode.
 
     ``rate_per_second`` with ``burst`` (1) limits how many jobs of the queue this process starts; it is multiplied by
-    every further process. A limit over all of them is a budget, or its ``max_in_flight``.
+    every further process. It is never passed; of a high rate with a small burst a part stays unused, about a round trip to
+    the database for each token (a tenth at 100 a second). A limit over all processes is a budget, or its ``max_in_flight``.
     """
 
     max_workers: int | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from uuid import uuid4
 
 from sluicegate.model import Claim, ClaimAnswer, ClaimRequest
@@ -10,6 +11,7 @@ from sluicegate.worker import parking
 from sluicegate.worker.crew import Crew
 from sluicegate.worker.events import Tally
 from sluicegate.worker.loop import Lookout, Pace
+from sluicegate.worker.rests import Rests
 from sluicegate.worker.slots import FOREVER, Plan
 from sluicegate.worker.terms import Terms
 
@@ -19,13 +21,14 @@ _BUSY = (0.02, 1.0)
 
 
 class CommandSlots:
-    """Asks for as many jobs as there are free slots in one claim over all queues."""
+    """Asks for as many jobs as there are free slots in one claim over all queues but those that rest."""
 
-    def __init__(self, crew: Crew, terms: Terms, tally: Tally) -> None:
+    def __init__(self, crew: Crew, terms: Terms, tally: Tally, hears: Callable[[], bool]) -> None:
         self._crew = crew
         self._terms = terms
         self._tally = tally
-        self._lookout = Lookout(Pace(*_IDLE))
+        self._rests = Rests()
+        self._lookout = Lookout(Pace(*_IDLE), hears, _IDLE[1])
         self._busy = Pace(*_BUSY)
 
     @property
@@ -36,17 +39,30 @@ class CommandSlots:
         free = self._terms.concurrency - self._crew.running - sum(unreported.values())
         if free <= 0 or self._crew.rest > 0:
             return Plan(wait=self._crew.rest or FOREVER)
-        return Plan((ClaimRequest(self._terms.queues, free, self._terms.lease_seconds, uuid4().hex),))
+        resting = self._rests.left(time.monotonic())
+        queues = tuple(queue for queue in self._terms.queues if queue not in resting)
+        if not queues:
+            return Plan(wait=min(resting.values()))
+        return Plan((ClaimRequest(queues, free, self._terms.lease_seconds, uuid4().hex),))
 
     def start(self, claim: Claim, *, sent_at: float, length: float) -> None:
         self._crew.start(claim, sent_at=sent_at, length=length)
 
     def heard(self, asks: Sequence[ClaimRequest], answers: Sequence[ClaimAnswer], *, idle: bool) -> float | None:
         (ask,), (answer,) = asks, answers
+        now = time.monotonic()
+        for queue in ask.queues:
+            if queue in answer.held:
+                self._rests.held(queue, now)
+            else:
+                self._rests.answered(queue)
         if answer.claims:
             self._lookout.found()
             self._busy.reset()
             return 0.0 if len(answer.claims) == ask.n else self._lookout.wait()
+        if resting := self._rests.left(now):
+            # What the others say is not all there is.
+            return self._lookout.wait(min(*resting.values(), self._busy.next()))
         if answer.busy:
             return self._lookout.wait(self._busy.next())
         self._busy.reset()
@@ -61,5 +77,6 @@ class CommandSlots:
     def dropped(self, asks: Sequence[ClaimRequest]) -> None:
         """Free slots are counted by what runs."""
 
-    def look(self) -> None:
+    def look(self, *, opened: bool = False) -> None:
+        self._rests.news(time.monotonic(), opened=opened)
         self._lookout.news()

@@ -64,9 +64,9 @@ class Dispatcher:
         self._finishes.append(ended)
         self.loop.wake()
 
-    def look(self) -> None:
-        """Ask for jobs now: what is due may have changed."""
-        self._slots.look()
+    def look(self, *, opened: bool = False) -> None:
+        """Ask for jobs now: what is due may have changed; ``opened``: a policy too."""
+        self._slots.look(opened=opened)
         self.loop.wake()
 
     def close(self) -> None:

@@ -74,7 +74,7 @@ async def run_exec(
     tools = Tools(line, terms, guardian, folder, run.tally, run.clock, run.stop.asked.is_set)
     run.staff(
         lambda claim, sent_at, length: Execution(tools, claim, sent_at=sent_at, length=length),
-        lambda crew: CommandSlots(crew, terms, run.tally),
+        lambda crew: CommandSlots(crew, terms, run.tally, run.hears),
         terms.queues,
     )
     async with AsyncExitStack() as stack:

@@ -32,13 +32,15 @@ class Pace:
 
 class Lookout:
     """How long to wait before looking for jobs again. Soon, for a while after news: whoever told of a job may not have
-    told of those that came right after it (``ops/wakes.py``)."""
+    told of those that came right after it (``ops/wakes.py``). And no later than ``poll`` while nobody ``hears`` of news."""
 
     _SOON = 0.045
     _WHILE = 0.15
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: Pace, hears: Callable[[], bool] = lambda: True, poll: float = float("inf")) -> None:
         self._pace = pace
+        self._hears = hears
+        self._poll = poll
         self._until = float("-inf")
 
     def news(self) -> None:
@@ -52,7 +54,9 @@ class Lookout:
     def wait(self, known: float | None = None) -> float:
         """Seconds: as long as it is ``known`` that nothing comes, else a growing pause."""
         seconds = self._pace.next() if known is None else known
-        return min(seconds, self._SOON) if time.monotonic() <= self._until else seconds
+        if time.monotonic() <= self._until:
+            return min(seconds, self._SOON)
+        return seconds if self._hears() else min(seconds, self._poll)
 
 
 class Loop:

@@ -92,8 +92,12 @@ class Run:
     def wake(self) -> None:
         self.dispatcher.loop.wake()
 
-    def look(self) -> None:
-        self.dispatcher.look()
+    def look(self, *, opened: bool = False) -> None:
+        self.dispatcher.look(opened=opened)
+
+    def hears(self) -> bool:
+        """Whether it is told of news at this moment."""
+        return self._watch.listens
 
     async def _wind_up(self) -> None:
         """Let what runs end by itself, then end it, then see that the database knows."""

@@ -19,21 +19,18 @@ from sluicegate.worker.capacity import Capacity
 from sluicegate.worker.loop import Lookout, Pace
 from sluicegate.worker.permits import Permit, Permits
 from sluicegate.worker.rates import Rate
+from sluicegate.worker.rests import Rests
 from sluicegate.worker.slots import FOREVER, Plan
 
 _IDLE = 0.05
-_BUSY = (0.02, 1.0)
+# Peers that are at the same rows are gone in a moment.
+_BUSY = (0.02, 0.2)
 _MOST_JOBS = 1000
 _LEAST_BATCH = 50
 # For how long, in seconds, what was seen of several queues is acted upon without another look.
 _FRESH = 0.05
 # And of the only queue: what it says of itself is seldom older.
 _STALE = 1.0
-# A queue that could not be asked is left alone for so many seconds, unless there is news; one that kept a call waiting for so
-# long, for half a second, news or not: all others waited with it.
-_REST = 1.0
-_LONG = 0.1
-_SHORT_REST = 0.5
 _UNLIMITED = 10_000
 
 Start = Callable[[Claim, Permit, float, float], None]
@@ -42,8 +39,9 @@ Start = Callable[[Claim, Permit, float, float], None]
 class SharedSlots:
     """Asks the database what each queue could start, shares the free slots out, and claims what was granted.
 
-    ``poll`` is the longest it waits, in seconds, before it looks for jobs by itself. With ``drain`` it ends when nothing
-    runs and nothing can be started. While ``rest`` says so, in seconds, it starts nothing.
+    ``poll`` is the longest it waits, in seconds, before it looks for jobs by itself; only while it ``hears`` of changes it
+    leaves closed queues alone for longer. With ``drain`` it ends when nothing runs and nothing can be started. While
+    ``rest`` says so, in seconds, it starts nothing.
     """
 
     def __init__(
@@ -58,6 +56,7 @@ class SharedSlots:
         woken: Callable[[], None] = lambda: None,
         seen: Callable[[Demand], None] = lambda _: None,
         rest: Callable[[], float] = lambda: 0.0,
+        hears: Callable[[], bool] = lambda: True,
     ) -> None:
         self._client = client
         self._capacity = capacity
@@ -72,7 +71,7 @@ class SharedSlots:
         self._debts = Debts()
         self._served: Counter[str] = Counter()
         self._turn = 0
-        self._seen: Mapping[str, QueueDemand] = {}
+        self._seen: dict[str, QueueDemand] = {}
         self._asked_at = float("-inf")
         # The queues whose last claim brought all that was asked for.
         self._more: set[str] = set()
@@ -81,10 +80,9 @@ class SharedSlots:
         self._sent_at = 0.0
         self._unreported: Mapping[str, int] = {}
         self._turns: dict[str, float] = {}
-        self._rest_until: dict[str, float] = {}
-        self._held_until: dict[str, float] = {}
+        self._rests = Rests()
         self._last_claim: dict[str, datetime] = {}
-        self._lookout = Lookout(Pace(min(_IDLE, poll), poll))
+        self._lookout = Lookout(Pace(min(_IDLE, poll), poll), hears, poll)
         self._busy = Pace(*_BUSY)
         now = time.monotonic()
         self._rates = {
@@ -103,22 +101,25 @@ class SharedSlots:
         self._unreported = unreported
         ending = self._drain and self._permits.total == 0 and not finishing
         now = time.monotonic()
-        resting = {queue for until in (self._held_until, self._rest_until) for queue in until if until[queue] > now}
-        rests = [max(self._held_until.get(one, 0), self._rest_until.get(one, 0)) - now for one in resting]
+        resting = self._rests.left(now)
         able = [queue for queue in self._capacity.queues if self._room(queue) > 0 and queue not in resting]
         if not able:
-            return Plan(wait=min(rests, default=FOREVER))
+            return Plan(wait=min(resting.values(), default=FOREVER))
         if likely := self._likely(able, finishing):
             return self._ask(likely, sure=False)
         self._asked_at = time.monotonic()
-        demand = await self._client.demand(*able, most=min(max(map(self._room, able)), 10_000))
-        self._seen = {entry.queue: _with_room(entry, finishing.get(entry.queue, 0)) for entry in demand.queues}
+        # Counted to one more than there are slots for: so it is known whether any are left when those have been claimed.
+        demand = await self._client.demand(*able, most=min(max(map(self._room, able)) + 1, 10_000))
+        # Of queues that have no room what was seen last stays; those that rest do not compete.
+        seen = {queue: entry for queue, entry in self._seen.items() if queue not in resting}
+        seen |= {entry.queue: _with_room(entry, finishing.get(entry.queue, 0)) for entry in demand.queues}
+        self._seen = seen
         self._told(demand)
         granted = Counter(self._grants())
         if not granted:
-            if ending and not rests and not any(entry.ready for entry in demand.queues):
+            if ending and not resting and not any(entry.ready for entry in demand.queues):
                 return Plan(wait=None)
-            return Plan(wait=min([self._wait(demand), *rests]))
+            return Plan(wait=min(self._wait(demand), *resting.values()) if resting else self._wait(demand))
         return self._ask(granted, sure=True)
 
     def _likely(self, able: Sequence[str], finishing: Mapping[str, int]) -> dict[str, int]:
@@ -151,6 +152,8 @@ class SharedSlots:
             self._asked.setdefault(queue, []).extend(self._permits.take(queue) for _ in range(n))
             if queue in self._rates:
                 self._rates[queue].take(n)
+            if queue in self._seen:
+                self._seen[queue] = _without(self._seen[queue], n)
             asks.append(ClaimRequest((queue,), n, self._lease_seconds, uuid4().hex))
         self._note()
         return Plan(tuple(asks))
@@ -160,21 +163,25 @@ class SharedSlots:
 
     def heard(self, asks: Sequence[ClaimRequest], answers: Sequence[ClaimAnswer], *, idle: bool) -> float:  # noqa: ARG002
         now = time.monotonic()
-        took = now - self._sent_at
         for ask, answer in zip(asks, answers, strict=True):
+            queue = ask.queues[0]
             self._give_back(ask, min(ask.n, len(answer.claims)))
-            (self._more.add if len(answer.claims) >= ask.n else self._more.discard)(ask.queues[0])
+            (self._more.add if len(answer.claims) >= ask.n else self._more.discard)(queue)
             if answer.error is not None:
-                self._rest_until[ask.queues[0]] = now + _REST
-            elif took > _LONG and answer.busy:
-                self._held_until[ask.queues[0]] = now + _SHORT_REST
+                self._rests.failed(queue, sent_at=self._sent_at, now=now)
+            elif answer.held:
+                self._rests.held(queue, now)
+            else:
+                self._rests.answered(queue)
             if answer.claims:
-                self._last_claim[ask.queues[0]] = answer.server_time
+                self._last_claim[queue] = answer.server_time
+        in_the_way = any(answer.busy and not answer.held for answer in answers)
+        if not in_the_way:
+            self._busy.reset()
         if any(answer.claims for answer in answers):
             self._lookout.found()
-            self._busy.reset()
             return 0.0
-        if any(answer.busy for answer in answers):
+        if in_the_way:
             return self._lookout.wait(self._busy.next())
         # What was ready has gone to others, or its queue has closed. What was only likely is looked for now.
         return self._lookout.wait() if self._sure else 0.0
@@ -183,9 +190,9 @@ class SharedSlots:
         for ask in asks:
             self._give_back(ask, 0)
 
-    def look(self) -> None:
+    def look(self, *, opened: bool = False) -> None:
         self._news = True
-        self._rest_until.clear()
+        self._rests.news(time.monotonic(), opened=opened)
         self._lookout.news()
 
     def _give_back(self, ask: ClaimRequest, used: int) -> None:
@@ -281,9 +288,8 @@ class SharedSlots:
         waits_for = None
         if seen is not None and seen.waiting > 0:
             limited = self._tokens(one.queue) == 0
-            waits_for = seen.reason or (
-                "cap" if one.running >= most else "rate" if limited else "pool" if room == 0 else None
-            )
+            capped = (self._capacity.pool is None or one.cap is not None) and one.running >= most
+            waits_for = seen.reason or ("cap" if capped else "rate" if limited else "pool" if room == 0 else None)
         return QueueHealth(
             queue=one.queue,
             capacity=HardReserved(max_workers=most)
@@ -308,3 +314,10 @@ def _with_room(entry: QueueDemand, finishing: int) -> QueueDemand:
     """What could start when so many of the queue's own jobs have ended."""
     limited = entry.reason == "in_flight_full" or (entry.reason is None and entry.ready < entry.waiting)
     return replace(entry, ready=min(entry.waiting, entry.ready + finishing)) if limited and finishing else entry
+
+
+def _without(entry: QueueDemand, claimed: int) -> QueueDemand:
+    """What is left of it when so many have been claimed, as far as all of it was counted."""
+    if not entry.waiting_exact:
+        return entry
+    return replace(entry, ready=max(0, entry.ready - claimed), waiting=max(0, entry.waiting - claimed))

@@ -45,5 +45,5 @@ class Slots(Protocol):
     def dropped(self, asks: Sequence[ClaimRequest]) -> None:
         """These claims will have no answer."""
 
-    def look(self) -> None:
-        """What is due may have changed, and may change again in a moment."""
+    def look(self, *, opened: bool = False) -> None:
+        """What is due may have changed, and may change again in a moment; ``opened``: a policy may have too."""

@@ -150,6 +150,7 @@ class Worker:
             woken=run.wake,
             seen=seen,
             rest=lambda: crew.rest,
+            hears=run.hears,
         )
         return self._slots
 

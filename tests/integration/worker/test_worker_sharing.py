@@ -3,92 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import time
-from collections import Counter
-from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from sluicegate import App, Client, Context, NewJob, RetryAfter, Worker
+from sluicegate import App, Client, Context, RetryAfter, Worker
 from sluicegate.worker.capacity import QueueConfig
 from tests.conftest import Connect, Connection
+from tests.integration.worker.doors import Doors, backlog, truth
 from tests.support.counts import rounds
 from tests.support.waiting import eventually_async
-
-
-class Doors:
-    """Handlers that run until they are let out."""
-
-    def __init__(self, queues: Mapping[str, Mapping[str, Any]], slots: int | None) -> None:
-        self.app = App(queues, global_max_workers=slots)
-        self.inside: dict[int, tuple[str, asyncio.Future[None]]] = {}
-        self.started: Counter[str] = Counter()
-        self.starts: list[float] = []
-        self.most = 0
-        for queue in queues:
-            self.app.handler(queue=queue, kind="")(self._handler(queue))
-
-    def _handler(self, queue: str) -> Any:
-        number = 0
-
-        async def run(payload: Any) -> None:
-            nonlocal number
-            del payload
-            me = id(asyncio.current_task())
-            self.started[queue] += 1
-            self.starts.append(time.monotonic())
-            self.inside[me] = (queue, asyncio.get_running_loop().create_future())
-            self.most = max(self.most, self.running())
-            try:
-                await self.inside[me][1]
-            finally:
-                del self.inside[me]
-
-        return run
-
-    def running(self, queue: str | None = None) -> int:
-        return sum(1 for name, door in self.inside.values() if queue in (None, name) and not door.done())
-
-    def let_out(self, number: int = 1, queue: str | None = None) -> None:
-        """Some of those inside, whoever comes first by chance."""
-        able = [door for name, door in self.inside.values() if queue in (None, name) and not door.done()]
-        for door in random.Random(self.started.total()).sample(able, number):
-            door.set_result(None)
-
-    async def more(self, than: int) -> bool:
-        return self.started.total() > than
-
-    async def full(self, number: int) -> None:
-        await eventually_async(lambda: _is(self.running() == number), f"{number} run; last seen: {self.inside}")
-
-
-async def _is(value: bool) -> bool:
-    return value
-
-
-async def backlog(client: Client, **jobs: int) -> None:
-    for queue, number in jobs.items():
-        await client.enqueue_many([NewJob(queue) for _ in range(number)])
-
-
-@pytest.fixture
-async def work(client: Client) -> AsyncIterator[Any]:
-    """``await work(doors)``: a worker of them, stopped at the end with all doors open."""
-    made: list[tuple[Worker, Doors]] = []
-
-    async def start(doors: Doors, **options: Any) -> Worker:
-        worker = Worker(client, doors.app, grace=0, **options)
-        made.append((worker, doors))
-        await worker.start()
-        return worker
-
-    yield start
-    for worker, _ in made:
-        await worker.stop()
 
 
 async def play(doors: Doors, slots: int, claims: int) -> None:
@@ -143,9 +69,9 @@ async def test_a_queue_that_its_budget_has_closed_gives_its_share_away(client: C
     worker = await work(doors)
     await doors.full(10)
     doors.let_out(10)
-    await eventually_async(lambda: _is(doors.running("light") == 10), "all slots are the light queue's")
+    await eventually_async(lambda: truth(doors.running("light") == 10), "all slots are the light queue's")
     assert doors.started["heavy"] == 2
-    await eventually_async(lambda: _is(worker.health().queues[0].waits_for == "window_exhausted"), "it says why")
+    await eventually_async(lambda: truth(worker.health().queues[0].waits_for == "window_exhausted"), "it says why")
     assert worker.health().queues[0].share == 0
 
 
@@ -206,7 +132,7 @@ async def test_a_cap_is_never_passed_and_a_floor_is_had_when_it_is_wanted(client
     assert doors.running("a") == 8
     for _ in range(8):
         doors.let_out(3)
-        await eventually_async(lambda: _is(doors.running("a") >= 2), "its floor")
+        await eventually_async(lambda: truth(doors.running("a") >= 2), "its floor")
         assert doors.running("a") <= 8
 
 
@@ -270,7 +196,7 @@ async def test_a_draining_worker_does_not_end_before_every_end_is_recorded(clien
     await worker.start()
     assert worker._run is not None
     dispatcher = worker._run.dispatcher
-    await eventually_async(lambda: _is(bool(dispatcher._held_up)), "its end is held up")
+    await eventually_async(lambda: truth(bool(dispatcher._held_up)), "its end is held up")
     await other.rollback()
     assert (await worker.finished()).done == 1
     assert tries == [1, 2]
@@ -308,12 +234,12 @@ async def test_a_job_whose_end_cannot_be_recorded_yet_keeps_its_slot(
     await other.execute("select from sluicegate.job where state = 'claimed' order by id limit 1 for update")
     doors.let_out(2)
     # The claim that carried both ends could not know that one of them would not be recorded.
-    await eventually_async(lambda: _is(doors.started["a"] == 4), "two more run")
+    await eventually_async(lambda: truth(doors.started["a"] == 4), "two more run")
     doors.let_out()
     await eventually_async(partial(_claimed, db, 2), "one ended, and nothing was claimed for it")
     assert (doors.started["a"], doors.running()) == (4, 1)
     await other.rollback()
-    await eventually_async(lambda: _is(doors.started["a"] == 5), "the slot is free")
+    await eventually_async(lambda: truth(doors.started["a"] == 5), "the slot is free")
     assert await _claimed(db, 2)
 
 

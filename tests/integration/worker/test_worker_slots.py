@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from typing import NoReturn
+
+import pytest
 
 from sluicegate import App, Client, Context, NewJob, Worker
 from sluicegate.model import Claim, ClaimAnswer
 from sluicegate.ops.requests import MAX_REQUESTS
 from sluicegate.worker.capacity import QueueConfig, checked
+from sluicegate.worker.commands import CommandSlots
+from sluicegate.worker.crew import Crew
+from sluicegate.worker.parking import LONGEST
+from sluicegate.worker.run import Run
 from sluicegate.worker.sharing import SharedSlots
 from sluicegate.worker.slots import Plan
+from sluicegate.worker.stopping import StopRequest
+from sluicegate.worker.terms import Terms
+from tests.conftest import Connection
+from tests.integration.worker.doors import truth
+from tests.support.waiting import eventually_async
 
 BIG = "x" * ((1 << 20) - 2)
 
@@ -63,5 +75,57 @@ async def test_what_one_answer_cannot_hold_is_asked_for_again_and_comes_first(cl
     assert (report.claimed, report.done) == (22, 22)
 
 
-def _never(*_: object) -> None:
+@pytest.mark.parametrize("hears", [True, False])
+async def test_a_closed_queue_is_left_alone_for_longer_than_the_poll_only_while_there_is_news_of_it(
+    client: Client, hears: bool
+) -> None:
+    await client.enqueue("q")
+    await client.pause("q")
+    slots = SharedSlots(client, checked({"q": QueueConfig()}), _never, poll=0.2, hears=lambda: hears)
+    wait = (await planned(slots)).wait
+    assert wait is not None
+    assert (wait >= LONGEST) if hears else (wait <= 0.2)
+
+
+@pytest.mark.parametrize("hears", [True, False])
+async def test_exec_leaves_a_closed_queue_alone_for_longer_only_while_there_is_news_of_it(
+    client: Client, hears: bool
+) -> None:
+    await client.enqueue("q")
+    await client.pause("q")
+    terms = Terms.checked("q", concurrency=1, lease_seconds=None, timeout=None, drain=False, grace=0, release_delay=1)
+    run = Run(client, lease_seconds=None, grace=0, on_event=None, stop=StopRequest())
+    made: list[CommandSlots] = []
+
+    def slots(crew: Crew) -> CommandSlots:
+        made.append(CommandSlots(crew, terms, run.tally, lambda: hears))
+        return made[0]
+
+    run.staff(_never, slots, ("q",))
+    asks = (await made[0].plan({}, {})).asks
+    answers = (await client.claim_many(asks)).responses
+    wait = made[0].heard(asks, answers, idle=True)
+    assert wait is not None
+    assert (wait >= LONGEST) if hears else (wait <= 1.0)
+
+
+async def test_a_worker_knows_whether_it_hears_of_news(client: Client, db: Connection) -> None:
+    app = App()
+
+    @app.handler(queue="q", kind="")
+    async def do(payload: object) -> None: ...
+
+    worker = Worker(client, app)
+    async with worker:
+        run = worker._run
+        assert run is not None
+        await eventually_async(lambda: truth(run.hears()), "it listens")
+        await db.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where query like 'listen%' and datname = current_database()"
+        )
+        await eventually_async(lambda: truth(not run.hears()), "it noticed that it does not")
+        await eventually_async(lambda: truth(run.hears()), "it listens again")
+
+
+def _never(*_: object) -> NoReturn:
     raise AssertionError("nothing was claimed")
