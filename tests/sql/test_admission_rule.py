@@ -361,8 +361,12 @@ BROKEN: dict[str, tuple[str, str, str]] = {
         ">= v_policy.max_in_flight),",
         "> v_policy.max_in_flight),",
     ),
-    "a lane admits one too many to a window": ("lane_room", "l.forgiven - l.used", "l.forgiven - l.used + 1"),
-    "a lane admits one too many at once": ("admit_fast", "cap - v_flight.claimed", "cap - v_flight.claimed + 1"),
+    "a lane admits one too many to a window": (
+        "admit_fast",
+        "forgiven[k] - v_lane.used[k]",
+        "forgiven[k] - v_lane.used[k] + 1",
+    ),
+    "a lane admits one too many at once": ("admit_fast", "cap - v_flight;", "cap - v_flight + 1;"),
     "all lanes admit one too many at once": (
         "admit_slow",
         "sluicegate.flight(p_queue_id)",
@@ -370,8 +374,8 @@ BROKEN: dict[str, tuple[str, str, str]] = {
     ),
     "a batch is charged as one": (
         "admit_fast",
-        "select u + v_taken + v_fresh",
-        "select u + least(v_taken + v_fresh, 1)",
+        "used[k] + v_taken + v_fresh",
+        "used[k] + least(v_taken + v_fresh, 1)",
     ),
     "a new window starts empty": ("seed_windows", "when l.lane > 0 then 0 else", "when l.lane >= 0 then 0 else"),
     "spent claims keep their slots": (

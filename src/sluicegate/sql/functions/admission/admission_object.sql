@@ -7,7 +7,7 @@ language plpgsql stable
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_sort = off -- see lane_flight
+set enable_sort = off -- see admit_fast
 set plan_cache_mode = force_generic_plan
 as $$
 declare

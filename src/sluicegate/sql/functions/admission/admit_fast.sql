@@ -11,6 +11,7 @@ create or replace function sluicegate.admit_fast(
 language plpgsql
 set search_path = sluicegate, pg_temp
 set enable_bitmapscan = off
+set enable_sort = off -- only job_flight has the order of the count, whatever statistics say of the others
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
@@ -22,7 +23,8 @@ declare
     v_now timestamptz;
     v_starts timestamptz[];
     v_room integer;
-    v_flight record;
+    v_flight integer;
+    v_low bigint;
     v_free integer;
     v_fresh integer;
     v_taken integer;
@@ -62,8 +64,17 @@ begin
         -- A lane without a share of a limit would admit without end; and the policy may have changed since it was read.
         continue when v_lane.windows <> p_windows or array_positions(v_lane.shares, null) <> p_shadows
             or (v_lane.cap is not null) <> p_capped;
-        v_flight := sluicegate.lane_flight(p_queue_id, v_lane.lane, v_lane.low);
-        v_free := v_lane.cap - v_flight.claimed;
+        -- What the lane has in flight, and the lowest attempt id that a later count need look at: ids are drawn under the lane's lock, so
+        -- every later claim of the lane has a higher one.
+        select count(*), coalesce(min(f.attempt_id), (select s.last_value from sluicegate.attempt_id_seq s)) into v_flight, v_low
+        from (
+            select j.attempt_id from sluicegate.job j
+            where j.queue_id = p_queue_id and j.lane = v_lane.lane and j.state = 'claimed' and j.lane is not null
+                and j.attempt_id >= v_lane.low
+            order by j.attempt_id
+            offset 0
+        ) f;
+        v_free := v_lane.cap - v_flight;
         v_now := sluicegate.clock();
         continue when not (v_lane.is_open and v_lane.live) or v_lane.paused_until > v_now;
         if v_now >= any (v_lane.ends) then
@@ -76,7 +87,12 @@ begin
             v_now := (select max(s) from unnest(v_lane.starts) s);
         end if;
         v_seen := v_seen + 1;
-        v_room := sluicegate.lane_room(v_lane);
+        v_room := null;
+        for k in 1 .. cardinality(v_lane.shares) loop
+            -- A share of null is that of a shadow limit: counted, never enforced.
+            continue when v_lane.shares[k] is null;
+            v_room := least(v_room, greatest(v_lane.shares[k] + v_lane.forgiven[k] - v_lane.used[k], 0));
+        end loop;
         if p_lanes > 1 and p_takeovers + p_fresh > 1 then
             v_flights := v_flights + v_free;
             v_rooms := array(
@@ -86,9 +102,11 @@ begin
         v_taken := case when v_lane.lane = p_lane and coalesce(v_free, 0) >= 0 then least(p_takeovers, v_room) else 0 end;
         v_fresh := greatest(least(p_fresh + takeovers - cardinality(lanes), v_room - v_taken, v_free), 0);
         continue when v_taken + v_fresh = 0;
+        for k in 1 .. cardinality(v_lane.used) loop
+            v_lane.used[k] := v_lane.used[k] + v_taken + v_fresh;
+        end loop;
         update sluicegate.lane l
-        set used = array(select u + v_taken + v_fresh from unnest(v_lane.used) with ordinality as x(u, ord) order by ord),
-            gen = l.gen + (l.writes = 63)::integer, writes = (l.writes + 1) % 64, low = v_flight.low, forgiven = v_lane.forgiven,
+        set used = v_lane.used, gen = l.gen + (l.writes = 63)::integer, writes = (l.writes + 1) % 64, low = v_low, forgiven = v_lane.forgiven,
             starts = v_lane.starts, ends = v_lane.ends
         where l.queue_id = p_queue_id and l.lane = v_lane.lane and l.gen = v_lane.gen;
         at := v_now;

@@ -5,7 +5,7 @@ create or replace function sluicegate.looks_closed(p_queue_id bigint, p_now time
 language plpgsql stable
 set search_path = sluicegate, pg_temp
 set enable_bitmapscan = off
-set enable_sort = off -- see lane_flight
+set enable_sort = off -- see admit_fast
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set lock_timeout = '500ms'
