@@ -14,14 +14,18 @@ as $$
 declare
     v_finishes jsonb := coalesce(p_finished, '[]');
     v_request jsonb;
+    v_answered record;
     v_response json;
     v_responses json[] := '{}';
     v_finished json := '[]';
+    v_ended record;
     v_late integer[] := '{}';
     v_ord integer;
     v_stopped boolean := false;
     v_owed text;
     v_freed bigint[] := '{}';
+    v_lanes smallint[] := '{}';
+    v_taken bigint[] := '{}';
     v_bytes bigint := 0;
     v_code text;
     v_message text;
@@ -39,22 +43,24 @@ begin
             'Send [{"job_id": 1, "lease_token": "…", "outcome": "completed"}].');
     end if;
     if v_finishes = '[]' and jsonb_array_length(p_requests) = 1 then
-        return json_build_object('responses', json_build_array(sluicegate.claim_request(p_requests -> 0, p_worker, '{}', p_wait)),
-            'finished', '[]'::json, 'server_time', sluicegate.clock())::jsonb;
+        v_answered := sluicegate.claim_request(p_requests -> 0, p_worker, v_freed, v_lanes, p_wait);
+        return json_build_object('responses', json_build_array(v_answered.response), 'finished', '[]'::json,
+            'server_time', sluicegate.clock())::jsonb;
     end if;
 
     if jsonb_path_exists(p_requests, '$[*].request_id ? (@ != null)') then
         v_late := sluicegate.claim_locks(p_requests, v_finishes);
     end if;
     if v_finishes <> '[]' then
-        v_finished := sluicegate.finish(v_finishes, p_wait);
-        v_freed := array(select (f ->> 'job_id')::bigint from json_array_elements(v_finished) f where f ->> 'status' = 'ok');
+        v_ended := sluicegate.finish(v_finishes, p_wait);
+        v_finished := v_ended.answer;
+        v_freed := coalesce(v_ended.queues, '{}');
+        v_lanes := coalesce(v_ended.lanes, '{}');
     end if;
     -- In their order, but for a queue that needed all its lanes in this session's last call and came behind one that held some: it
     -- comes first now, or it would be busy for ever.
-    v_owed := (select q.name from sluicegate.queue q
-        where q.id = substring(current_setting('sluicegate.owed', true) from '^[0-9]{1,18}$')::bigint);
-    if v_owed is not null then
+    if current_setting('sluicegate.owed', true) ~ '^[0-9]{1,18}$' then
+        v_owed := (select q.name from sluicegate.queue q where q.id = current_setting('sluicegate.owed', true)::bigint);
         perform set_config('sluicegate.owed', '', false);
     end if;
     for v_request, v_ord in
@@ -74,8 +80,10 @@ begin
             if v_bytes > 16777216 then
                 v_response := '{"claims": [], "deferred": [], "empty": false, "gone": [], "replayed": false, "error": null}';
             else
-                v_response := sluicegate.claim_request(v_request, p_worker, v_freed, p_wait);
+                v_answered := sluicegate.claim_request(v_request, p_worker, v_freed, v_lanes, p_wait);
+                v_response := v_answered.response;
                 v_bytes := v_bytes + pg_column_size(v_response);
+                v_taken := v_taken || v_answered.taken;
             end if;
         exception
             -- Also a statement_timeout: what was finished above stands.
@@ -90,9 +98,9 @@ begin
         end;
         v_responses[v_ord] := v_response;
     end loop;
-    if cardinality(v_freed) > 0 then
-        perform sluicegate.wake_for_room(v_freed, array(
-            select (c -> 'job' ->> 'id')::bigint from unnest(v_responses) r cross join json_array_elements(r -> 'claims') c), true);
+    -- A call that took again what it had freed, as under load, has nobody to tell.
+    if cardinality(v_freed) > 0 and v_freed <> v_taken then
+        perform sluicegate.wake_for_room(v_freed, v_taken, true);
     end if;
     -- Built as text and parsed once: nested jsonb is copied at every level.
     return json_build_object('responses', array_to_json(v_responses), 'finished', v_finished,

@@ -84,9 +84,9 @@ begin
                         'Job %s is deferred: %s.', p_job_id, replace(v_deferral ->> 'reason', '_', ' ')))
                 end;
         end if;
-        v_claims := sluicegate.open_claims(v_admitted.ids, array[v_admitted.at], v_admitted.lanes, v_lease, p_worker);
+        v_claims := (sluicegate.open_claims(v_admitted.ids, array[v_admitted.at], v_admitted.lanes, v_lease, p_worker)).claims;
     else
-        v_claims := sluicegate.open_claims(array[p_job_id], array[sluicegate.clock()], array[null::smallint], v_lease, p_worker);
+        v_claims := (sluicegate.open_claims(array[p_job_id], array[sluicegate.clock()], array[null::smallint], v_lease, p_worker)).claims;
     end if;
     if p_request_id is not null then
         perform sluicegate.request_keep(v_scope_id, p_request_id, 'claim_job', v_body,

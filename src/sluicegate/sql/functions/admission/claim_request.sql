@@ -1,9 +1,11 @@
 -- One request of a claim: takes up to n jobs of its queues; or names the closed ones (deferred); or says that nothing is claimable
--- (empty), or that peers are in the way (none of the three: ask again). A repeated request_id opens nothing more.
--- Locks candidates with SKIP LOCKED, then lanes, one queue after the other; a transaction that holds lanes
--- already waits for none. Raises SG001, SG002, SG003.
+-- (empty), or that peers are in the way (none of the three: ask again). A repeated request_id opens nothing more. p_freed and p_lanes: queue
+-- and lane of each job that the call has ended; taken: queue of each that is claimed. Locks candidates with SKIP LOCKED, then lanes, one queue
+-- after the other; a transaction that holds lanes already waits for none. Raises SG001, SG002, SG003.
 -- grants: none
-create or replace function sluicegate.claim_request(p_request jsonb, p_worker text, p_freed bigint[], p_wait boolean) returns json
+create or replace function sluicegate.claim_request(
+    p_request jsonb, p_worker text, p_freed bigint[], p_lanes smallint[], p_wait boolean, out response json, out taken bigint[]
+)
 language plpgsql
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
@@ -20,7 +22,10 @@ declare
     v_open bigint[] := '{}';
     v_closed bigint[] := '{}';
     v_taken record;
+    v_opened record;
     v_claims json[] := '{}';
+    v_ids bigint[] := '{}';
+    v_attempts bigint[] := '{}';
     v_count integer := 0;
     v_verdict jsonb;
     v_locked jsonb;
@@ -52,10 +57,12 @@ begin
     if v_request_id is not null then
         v_kept := sluicegate.request_replay(v_scope_id, v_request_id, 'claim', p_request);
         if v_kept is not null then
-            return sluicegate.claim_replay(v_kept, v_lease);
+            response := sluicegate.claim_replay(v_kept, v_lease);
+            return;
         end if;
     end if;
 
+    taken := '{}';
     v_now := sluicegate.clock();
     for v_queue in
         select q.id, q.governed
@@ -89,10 +96,14 @@ begin
     while cardinality(v_open) > 0 and v_count < v_n loop
         -- SKIP LOCKED may wait (admit_fast).
         perform sluicegate.wait_briefly();
-        v_taken := sluicegate.take(v_open, v_n - v_count, v_now, p_freed, p_wait);
+        v_taken := sluicegate.take(v_open, v_n - v_count, v_now, p_freed, p_lanes, p_wait);
         if cardinality(v_taken.ids) > 0 then
-            v_claims := v_claims || sluicegate.open_claims(v_taken.ids, v_taken.at, v_taken.lanes, v_lease, p_worker);
-            v_count := v_count + cardinality(v_taken.ids);
+            v_opened := sluicegate.open_claims(v_taken.ids, v_taken.at, v_taken.lanes, v_lease, p_worker);
+            v_claims := v_claims || v_opened.claims;
+            v_ids := v_ids || v_taken.ids;
+            v_attempts := v_attempts || v_opened.attempts;
+            taken := taken || v_opened.queues;
+            v_count := cardinality(v_ids);
         end if;
         v_busy := v_busy or cardinality(v_taken.busy) > 0;
         v_closed := v_closed || v_taken.closed;
@@ -126,11 +137,10 @@ begin
     -- Nothing taken is nothing to repeat: the same request_id looks again.
     if v_request_id is not null and v_count > 0 then
         perform sluicegate.request_keep(v_scope_id, v_request_id, 'claim', p_request, (
-            select jsonb_agg(jsonb_build_object('job_id', c -> 'job' -> 'id', 'attempt_id', c -> 'attempt_id'))
-            from unnest(v_claims) part cross join json_array_elements(part) c
+            select jsonb_agg(jsonb_build_object('job_id', i.id, 'attempt_id', i.attempt_id)) from unnest(v_ids, v_attempts) i(id, attempt_id)
         ));
     end if;
-    return json_build_object(
+    response := json_build_object(
         'claims', case cardinality(v_claims)
             when 0 then '[]'::json
             when 1 then v_claims[1]

@@ -1,10 +1,12 @@
 -- Claims jobs that the caller has locked, and charged where governed, lapsed ones first: job, attempt and lease in one statement,
 -- with a token each, made from one secret of the call. p_at and p_lanes are each job's decision instant and lane (null
--- without a policy). A lapsed attempt that is taken over ends here. Answers the claims in the order of p_ids.
+-- without a policy). A lapsed attempt that is taken over ends here. Answers the claims, their attempts and
+-- queues in the order of p_ids.
 -- grants: none
 create or replace function sluicegate.open_claims(
-    p_ids bigint[], p_at timestamptz[], p_lanes smallint[], p_lease_seconds integer, p_worker text
-) returns json
+    p_ids bigint[], p_at timestamptz[], p_lanes smallint[], p_lease_seconds integer, p_worker text,
+    out claims json, out attempts bigint[], out queues bigint[]
+)
 language plpgsql
 set search_path = sluicegate, pg_temp
 set enable_seqscan = off
@@ -45,10 +47,10 @@ begin
         insert into sluicegate.attempt (id, job_id, queue_id, seq, attempt, opened_at, worker)
         select t.attempt_id, t.id, t.queue_id, t.attempts_total, t.attempt, t.at, p_worker from taken t
     )
-    select array_agg(t.token order by t.ord), array_agg(distinct t.queue_id) filter (where t.lane is not null)
-    into v_tokens, v_governed
-    from taken t;
-    return sluicegate.claim_objects(p_ids, v_tokens, case when v_governed is not null then (
+    select array_agg(o.token), array_agg(o.attempt_id), array_agg(o.queue_id), array_agg(distinct o.queue_id) filter (where o.lane is not null)
+    into v_tokens, attempts, queues, v_governed
+    from (select * from taken t order by t.ord) o;
+    claims := sluicegate.claim_objects(p_ids, v_tokens, case when v_governed is not null then (
         select jsonb_object_agg(g::text, sluicegate.admission_object(g)) from unnest(v_governed) g
     ) end);
 end

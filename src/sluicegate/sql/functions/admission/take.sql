@@ -1,10 +1,10 @@
 -- Locks candidates of open queues and has each governed queue's policy admit its own: ids, with the lane and the decision instant of
 -- each, in the candidates' order. closed are queues whose policy took fewer than were at hand, with the verdicts
--- asked for; busy those to ask again.
+-- asked for; busy those to ask again. p_freed and p_lanes: see claim_request.
 -- governed is read after the candidates are locked: a first policy waits for whoever read false (open_lanes).
 -- grants: none
 create or replace function sluicegate.take(
-    p_queues bigint[], p_n integer, p_now timestamptz, p_freed bigint[], p_wait boolean,
+    p_queues bigint[], p_n integer, p_now timestamptz, p_freed bigint[], p_lanes smallint[], p_wait boolean,
     out ids bigint[], out lanes smallint[], out at timestamptz[], out closed bigint[], out verdicts jsonb, out busy bigint[]
 )
 language plpgsql
@@ -17,7 +17,6 @@ declare
     v_queue record;
     v_admitted record;
     v_locked jsonb;
-    v_lane smallint;
     v_at timestamptz;
 begin
     ids := '{}';
@@ -50,9 +49,7 @@ begin
             verdicts := verdicts || jsonb_build_object(v_queue.id::text, v_locked);
             continue;
         end if;
-        select j.lane into v_lane from sluicegate.job j
-        where j.id = any (p_freed) and j.queue_id = v_queue.id and j.lane is not null limit 1;
-        v_admitted := sluicegate.admit(v_queue.id, v_queue.ids, v_lane, p_wait);
+        v_admitted := sluicegate.admit(v_queue.id, v_queue.ids, p_lanes[array_position(p_freed, v_queue.id)], p_wait);
         if v_admitted.state = 'ok' then
             ids := ids || v_admitted.ids;
             lanes := lanes || v_admitted.lanes;

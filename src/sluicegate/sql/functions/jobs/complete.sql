@@ -10,9 +10,9 @@ set lock_timeout = '10s'
 as $$
 begin
     perform sluicegate.wait_briefly();
-    return (sluicegate.finish_jobs(jsonb_build_array(jsonb_build_object(
+    return ((sluicegate.finish_jobs(jsonb_build_array(jsonb_build_object(
         'job_id', p_job_id, 'lease_token', p_lease_token, 'outcome', 'completed', 'result', p_result, 'summary', p_summary,
         'scope', p_scope
-    ))) -> 0)::jsonb;
+    )))).answer -> 0)::jsonb;
 end
 $$;

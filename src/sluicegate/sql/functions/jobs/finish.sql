@@ -1,14 +1,18 @@
 -- The finishes that a claim carries: one answer a job, in input order. One that is malformed, impossible or held up by
 -- another transaction is answered, not raised, and stops nothing. Locks the jobs in id order; a batch waits a second for
--- a job that is held, without p_wait a tenth, and then goes on without it. To tell of the room that they leave is the claim's.
+-- a job that is held, without p_wait a tenth, and then goes on without it. To tell of the room that they leave is the claim's, which gets the
+-- queue and the lane of each job that has ended.
 -- grants: none
-create or replace function sluicegate.finish(p_items jsonb, p_wait boolean default true) returns json
+create or replace function sluicegate.finish(
+    p_items jsonb, p_wait boolean, out answer json, out queues bigint[], out lanes smallint[]
+)
 language plpgsql
 set search_path = sluicegate, pg_temp
 set lock_timeout = '1s'
 as $$
 declare
     v_item record;
+    v_finished record;
     v_answers json[];
 begin
     if not p_wait then
@@ -16,7 +20,11 @@ begin
     end if;
     perform sluicegate.wait_briefly();
     begin
-        return sluicegate.finish_jobs(p_items, false);
+        v_finished := sluicegate.finish_jobs(p_items, false);
+        answer := v_finished.answer;
+        queues := v_finished.queues;
+        lanes := v_finished.lanes;
+        return;
     exception
         when data_exception or sqlstate 'SG001' or sqlstate 'SG002' or statement_too_complex or lock_not_available then
             null;
@@ -28,8 +36,11 @@ begin
         from jsonb_array_elements(p_items) with ordinality as x(e, ord)
         order by case when e ->> 'job_id' ~ '^[0-9]{1,18}$' then (e ->> 'job_id')::bigint end, ord
     loop
-        v_answers[v_item.ord] := sluicegate.finish_one(v_item.item);
+        v_finished := sluicegate.finish_one(v_item.item);
+        v_answers[v_item.ord] := v_finished.answer;
+        queues := queues || v_finished.queues;
+        lanes := lanes || v_finished.lanes;
     end loop;
-    return array_to_json(v_answers);
+    answer := array_to_json(v_answers);
 end
 $$;

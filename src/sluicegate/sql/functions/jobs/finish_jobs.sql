@@ -1,9 +1,11 @@
 -- Completes, fails, releases or cancels jobs by their lease tokens, each idempotent by its token. Locks the jobs in id order and
 -- waits for them. A token that is not the current one is answered by finish_replay. Answers in input order.
--- p_wake: workers are told of the room that it leaves; else that is left to the caller. Raises SG001 for a malformed item, SG002 for an
--- unknown scope.
+-- p_wake: workers are told of the room that it leaves; else that is left to the caller, who gets the queue and the lane of each job that it
+-- ended. Raises SG001 for a malformed item, SG002 for an unknown scope.
 -- grants: none
-create or replace function sluicegate.finish_jobs(p_items jsonb, p_wake boolean default true) returns json
+create or replace function sluicegate.finish_jobs(
+    p_items jsonb, p_wake boolean default true, out answer json, out queues bigint[], out lanes smallint[]
+)
 language plpgsql
 set search_path = sluicegate, pg_temp
 set jit = off
@@ -15,10 +17,8 @@ declare
     v_scopes text[];
     v_scope_ids bigint[];
     v_now timestamptz;
-    v_answer json;
     v_requeued bigint[];
-    v_ended bigint[];
-    v_queues bigint[];
+    v_again bigint[];
     v_refused bigint;
 begin
     perform sluicegate.check_finish(p_items);
@@ -93,11 +93,12 @@ begin
             worker = null, lease_expires_at = null, lease_token_hash = null
         from decided d
         where j.id = d.job_id
-        returning d.ord, j.id, j.queue_id, j.state, j.run_at, j.attempt, j.max_attempts
+        returning d.ord, j.id, j.queue_id, j.lane, j.state, j.run_at, j.attempt, j.max_attempts
     )
     select
         array_agg(m.id) filter (where m.state = 'pending'), array_agg(distinct m.queue_id) filter (where m.state = 'pending'),
-        array_agg(m.id), count(*) filter (where m.id is null),
+        array_agg(m.queue_id) filter (where m.id is not null), array_agg(m.lane) filter (where m.id is not null),
+        count(*) filter (where m.id is null),
         json_agg(case
             when m.id is not null then json_build_object(
                 'job_id', m.id, 'status', 'ok', 'replayed', false, 'state', m.state, 'dead_letter', m.state = 'failed',
@@ -105,15 +106,15 @@ begin
             -- Answered below, under the new state of the jobs.
             else json_build_array(i.job_id, i.scope_id, encode(i.token_hash, 'hex'), i.outcome)
         end order by i.ord)
-    into v_requeued, v_queues, v_ended, v_refused, v_answer
+    into v_requeued, v_again, queues, lanes, v_refused, answer
     from item i left join moved m on m.ord = i.ord;
 
     if v_requeued is not null then
         perform sluicegate.ready_below(v_requeued);
-        perform sluicegate.wake_workers(v_queues);
+        perform sluicegate.wake_workers(v_again);
     end if;
     if p_wake then
-        perform sluicegate.wake_for_room(v_ended, '{}', false);
+        perform sluicegate.wake_for_room(queues, '{}', false);
     end if;
     if v_refused > 0 then
         select json_agg(case
@@ -121,9 +122,8 @@ begin
                     (a.e ->> 0)::bigint, (a.e ->> 1)::bigint, decode(a.e ->> 2, 'hex'), a.e ->> 3)::json
                 else a.e
             end order by a.ord)
-        into v_answer
-        from json_array_elements(v_answer) with ordinality as a(e, ord);
+        into answer
+        from json_array_elements(answer) with ordinality as a(e, ord);
     end if;
-    return v_answer;
 end
 $$;

@@ -1,6 +1,6 @@
--- Wakes the workers of queues whose in-flight limit got room that the same transaction did not take again: p_ended are the jobs that ended
--- in it, p_claimed those that it claimed. With p_waiting only where something waits for it, which is right where the commit follows at once. A
--- policy that cannot be read changes nothing about the finish: then they are woken.
+-- Wakes the workers of queues whose in-flight limit got room that the same transaction did not take again: p_ended is the queue of each
+-- job that ended in it, p_claimed of each that it claimed. With p_waiting only where something waits for it, which is right where the commit
+-- follows at once. A policy that cannot be read changes nothing about the finish: then they are woken.
 -- grants: none
 create or replace function sluicegate.wake_for_room(p_ended bigint[], p_claimed bigint[], p_waiting boolean) returns void
 language plpgsql
@@ -13,19 +13,12 @@ as $$
 declare
     v_ids bigint[];
 begin
-    select array_agg(f.queue_id) into v_ids
+    select array_agg(f.id) into v_ids
     from (
-        select j.queue_id, count(*) as n
-        from unnest(p_ended) i
-        cross join lateral (select k.queue_id from sluicegate.job k where k.id = i offset 0) j
-        cross join lateral (select from sluicegate.queue q where q.id = j.queue_id and q.governed offset 0) q
-        group by j.queue_id
+        select x.id from (select unnest(p_ended), 1 union all select unnest(p_claimed), -1) x(id, n)
+        group by x.id having sum(x.n) > 0
     ) f
-    where f.n > (
-        select count(*)
-        from unnest(p_claimed) i cross join lateral (select k.queue_id from sluicegate.job k where k.id = i offset 0) j
-        where j.queue_id = f.queue_id
-    );
+    cross join lateral (select from sluicegate.queue q where q.id = f.id and q.governed offset 0) q;
     if v_ids is null then
         return;
     end if;
