@@ -1,10 +1,12 @@
 """Complete: done, with a result, once; and what all three finishes share."""
 
+from datetime import datetime
 from typing import Any
 
+import psycopg
 import pytest
 
-from tests.sql.verbs import Sql, check_ledger, each, lease, refused
+from tests.sql.verbs import Json, Sql, check_ledger, completed, each, lease, refused
 
 
 def test_a_completed_job_keeps_its_result_and_lets_go_of_everything_else(sql: Sql) -> None:
@@ -32,6 +34,26 @@ def test_a_result_may_be_any_json_or_nothing(sql: Sql) -> None:
         job = sql.enqueue()
         sql.complete(sql.take_one(), **options)
         assert sql.job(job)["result"] is None
+
+
+def test_what_nearly_all_say_takes_the_short_way_and_ends_a_job_as_the_long_one_does(sql: Sql) -> None:
+    def end(**fields: Any) -> list[Json]:
+        job = sql.enqueue()
+        sql.fail(sql.take_one(), "first try", retry_in_seconds=0)
+        item = completed(sql.take_one(), result={"a": 1}, **fields)
+        sql.call("cancel", job_id=job)
+        (answer,) = sql.claim("none", finished=[item])["finished"]
+        found = [answer, sql.job(job), sql.attempts(job)[1]]
+        own = ("id", "job_id", "attempt_id", "run_at", "lease_token_hash")
+        return [{k: isinstance(v, datetime) or v for k, v in row.items() if k not in own} for row in found]
+
+    assert end() == end(scope=None)
+    check_ledger(sql)
+    long = "if p_items #>> '{0,outcome}' = 'completed' then raise exception 'the long way'; end if;"
+    sql.replace("finish_jobs", ("perform sluicegate.check_finish(p_items);", long))
+    assert end()[0]["status"] == "ok"
+    with pytest.raises(psycopg.errors.RaiseException, match="the long way"):
+        end(scope=None)
 
 
 def test_completing_twice_with_one_token_is_fine_and_says_so(sql: Sql) -> None:

@@ -36,19 +36,22 @@ IN_INPUT_ORDER = "order by position(j.id::text in p_items::text)"
 
 
 @pytest.mark.parametrize("naive", [False, True])
-def test_finishes_in_opposite_orders_lock_by_id(sql: Sql, another: OpenSql, naive: bool) -> None:
+@pytest.mark.parametrize(("item", "function"), [(completed, "complete_all"), (failed, "finish_jobs")])
+def test_finishes_in_opposite_orders_lock_by_id(
+    sql: Sql, another: OpenSql, item: Callable[[Json], Json], function: str, naive: bool
+) -> None:
     # Ids of one width, none of which stands inside another or a token.
     sql.do("alter sequence sluicegate.job_id_seq restart 70000000001")
     jobs = [sql.enqueue() for _ in range(3)]
     claims = sql.take(n=3)
     if naive:
-        sql.replace("finish_jobs", ("order by j.id for no key update", f"{IN_INPUT_ORDER} for no key update"))
+        sql.replace(function, ("order by j.id", IN_INPUT_ORDER))
     holder, forth, back = another(), another(), another()
     calls = []
     with holder.transaction():
         holder.do("select from sluicegate.job where id = %s for update", jobs[0])
         for caller, order in ((forth, claims), (back, claims[::-1])):
-            items = [completed(claim) for claim in order]
+            items = [item(claim) for claim in order]
             calls.append(in_background(lambda c=caller, i=items: c.claim("none", finished=i)))  # type: ignore[misc]
             wait_blocked(sql, caller.pid)
         assert is_locked(sql, jobs[2]) is naive

@@ -13,6 +13,7 @@ set enable_seqscan = off
 set plan_cache_mode = force_generic_plan
 as $$
 declare
+    v_plain record := sluicegate.complete_all(p_items);
     v_ids bigint[];
     v_scopes text[];
     v_scope_ids bigint[];
@@ -21,6 +22,16 @@ declare
     v_again bigint[];
     v_refused bigint;
 begin
+    if v_plain.answer is not null then
+        answer := v_plain.answer;
+        queues := v_plain.queues;
+        lanes := v_plain.lanes;
+        if p_wake then
+            perform sluicegate.wake_for_room(queues, '{}', false);
+        end if;
+        return;
+    end if;
+
     perform sluicegate.check_finish(p_items);
     select array_agg(distinct (e ->> 'job_id')::bigint), array_agg(distinct e ->> 'scope') into v_ids, v_scopes
     from jsonb_array_elements(p_items) e;
