@@ -4,7 +4,7 @@
 -- took nothing is rolled back, and its lanes with it.
 -- grants: none
 create or replace function sluicegate.admit(
-    p_queue_id bigint, p_ids bigint[], p_lane smallint, p_wait boolean,
+    p_queue_id bigint, p_ids bigint[], p_lapsed boolean, p_lane smallint, p_wait boolean,
     out ids bigint[], out lanes smallint[], out at timestamptz, out state text, out verdict jsonb
 )
 language plpgsql
@@ -15,7 +15,8 @@ set lock_timeout = '5s'
 as $$
 declare
     v_policy record;
-    v_lapsed record;
+    v_lapsed bigint[] := '{}';
+    v_homes smallint[] := '{}';
     v_first smallint;
     v_here bigint[];
     v_fresh bigint[];
@@ -61,24 +62,26 @@ begin
     end if;
 
     begin
-        select coalesce(array_agg(j.id order by i.ord), '{}') as ids, coalesce(array_agg(j.lane order by i.ord), '{}') as lanes into v_lapsed
-        from unnest(p_ids) with ordinality as i(id, ord)
-        -- By id alone: an index of all claimed jobs could answer too.
-        cross join lateral (select * from sluicegate.job j where j.id = i.id offset 0) j
-        where j.state = 'claimed';
+        if p_lapsed then
+            select coalesce(array_agg(j.id order by i.ord), '{}'), coalesce(array_agg(j.lane order by i.ord), '{}') into v_lapsed, v_homes
+            from unnest(p_ids) with ordinality as i(id, ord)
+            -- By id alone: an index of all claimed jobs could answer too.
+            cross join lateral (select * from sluicegate.job j where j.id = i.id offset 0) j
+            where j.state = 'claimed';
+        end if;
         -- Takeovers of one lane at a time are free in it; others take a place like fresh jobs, or wait for the exact way.
         v_first := coalesce(p_lane % v_policy.lanes, floor(random() * v_policy.lanes)::smallint);
         v_here := '{}';
         v_fresh := p_ids;
-        if cardinality(v_lapsed.ids) > 0 then
+        if cardinality(v_lapsed) > 0 then
             v_first := coalesce(
-                (select l from unnest(v_lapsed.lanes) with ordinality as x(l, ord) where l < v_policy.lanes order by ord limit 1), v_first);
-            v_here := array(select x.id from unnest(v_lapsed.ids, v_lapsed.lanes) with ordinality as x(id, lane, ord)
+                (select l from unnest(v_homes) with ordinality as x(l, ord) where l < v_policy.lanes order by ord limit 1), v_first);
+            v_here := array(select x.id from unnest(v_lapsed, v_homes) with ordinality as x(id, lane, ord)
                 where x.lane = v_first order by x.ord);
             v_fresh := array(select x.id from unnest(p_ids) with ordinality as x(id, ord) where x.id <> all (v_here) order by x.ord);
         end if;
         v_fast := sluicegate.admit_fast(p_queue_id, v_policy.lanes, v_policy.capped, v_policy.windows, v_policy.shadows, v_first,
-            cardinality(v_here), cardinality(v_lapsed.ids) - cardinality(v_here), cardinality(v_fresh), not v_held);
+            cardinality(v_here), cardinality(v_lapsed) - cardinality(v_here), cardinality(v_fresh), not v_held);
         -- A batch that stopped short of what all lanes hold together is dealt out the exact way.
         if cardinality(v_fast.lanes) > 0 and (v_fast.spare = 0 or v_held) then
             ids := v_here[1:v_fast.takeovers] || v_fresh[1:cardinality(v_fast.lanes) - v_fast.takeovers];
@@ -119,9 +122,9 @@ begin
     verdict := null;
     -- A block of its own: the fast way is to cost one subtransaction, not two.
     begin
-        v_slow := sluicegate.admit_slow(p_queue_id, v_lapsed.lanes, cardinality(p_ids) - cardinality(v_lapsed.ids), v_first);
-        v_fresh := array(select x.id from unnest(p_ids) with ordinality as x(id, ord) where x.id <> all (v_lapsed.ids) order by x.ord);
-        ids := v_lapsed.ids[1:v_slow.takeovers] || v_fresh[1:cardinality(v_slow.lanes) - v_slow.takeovers];
+        v_slow := sluicegate.admit_slow(p_queue_id, v_homes, cardinality(p_ids) - cardinality(v_lapsed), v_first);
+        v_fresh := array(select x.id from unnest(p_ids) with ordinality as x(id, ord) where x.id <> all (v_lapsed) order by x.ord);
+        ids := v_lapsed[1:v_slow.takeovers] || v_fresh[1:cardinality(v_slow.lanes) - v_slow.takeovers];
         lanes := v_slow.lanes;
         at := v_slow.at;
         if cardinality(ids) = 0 then

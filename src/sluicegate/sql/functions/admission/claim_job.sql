@@ -70,7 +70,7 @@ begin
     if (select q.governed from sluicegate.queue q where q.id = v_job.queue_id) then
         -- Before any lane is taken.
         perform sluicegate.end_spent(v_job.queue_id, v_now);
-        v_admitted := sluicegate.admit(v_job.queue_id, array[p_job_id], v_job.lane, true);
+        v_admitted := sluicegate.admit(v_job.queue_id, array[p_job_id], v_job.state = 'claimed', v_job.lane, true);
         if cardinality(v_admitted.ids) = 0 then
             v_deferral := case
                 -- A policy that was cleared meanwhile closes nothing.
@@ -84,9 +84,11 @@ begin
                         'Job %s is deferred: %s.', p_job_id, replace(v_deferral ->> 'reason', '_', ' ')))
                 end;
         end if;
-        v_claims := (sluicegate.open_claims(v_admitted.ids, array[v_admitted.at], v_admitted.lanes, v_lease, p_worker)).claims;
+        v_claims := (sluicegate.open_claims(
+            v_admitted.ids, array[v_admitted.at], v_admitted.lanes, v_job.state = 'claimed', v_lease, p_worker)).claims;
     else
-        v_claims := (sluicegate.open_claims(array[p_job_id], array[sluicegate.clock()], array[null::smallint], v_lease, p_worker)).claims;
+        v_claims := (sluicegate.open_claims(
+            array[p_job_id], array[sluicegate.clock()], array[null::smallint], v_job.state = 'claimed', v_lease, p_worker)).claims;
     end if;
     if p_request_id is not null then
         perform sluicegate.request_keep(v_scope_id, p_request_id, 'claim_job', v_body,

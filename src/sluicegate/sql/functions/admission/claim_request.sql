@@ -98,7 +98,7 @@ begin
         perform sluicegate.wait_briefly();
         v_taken := sluicegate.take(v_open, v_n - v_count, v_now, p_freed, p_lanes, p_wait);
         if cardinality(v_taken.ids) > 0 then
-            v_opened := sluicegate.open_claims(v_taken.ids, v_taken.at, v_taken.lanes, v_lease, p_worker);
+            v_opened := sluicegate.open_claims(v_taken.ids, v_taken.at, v_taken.lanes, v_taken.lapsed > 0, v_lease, p_worker);
             v_claims := v_claims || v_opened.claims;
             v_ids := v_ids || v_taken.ids;
             v_attempts := v_attempts || v_opened.attempts;
@@ -108,7 +108,7 @@ begin
         v_busy := v_busy or cardinality(v_taken.busy) > 0;
         v_closed := v_closed || v_taken.closed;
         v_verdicts := v_verdicts || v_taken.verdicts;
-        if v_locked is null then
+        if v_locked is null and v_taken.verdicts <> '{}' then
             select v.value into v_locked from jsonb_each(v_taken.verdicts) v where v.value ->> 'fault_code' = '55P03' limit 1;
             if v_locked is not null then
                 v_closed := v_closed || array(select q.id from sluicegate.queue q where q.id = any (v_open) and q.governed and q.id <> all (v_closed));

@@ -1,10 +1,9 @@
--- Claims jobs that the caller has locked, and charged where governed, lapsed ones first: job, attempt and lease in one statement,
--- with a token each, made from one secret of the call. p_at and p_lanes are each job's decision instant and lane (null
--- without a policy). A lapsed attempt that is taken over ends here. Answers the claims, their attempts and
--- queues in the order of p_ids.
+-- Claims jobs that the caller has locked, and charged where governed: job, attempt and lease in one statement, with a token each, made from
+-- one secret of the call. p_at and p_lanes are each job's decision instant and lane (null without a policy); with p_lapsed there may be lapsed
+-- claims among them, whose attempts end here. Answers the claims, their attempts and queues in the order of p_ids.
 -- grants: none
 create or replace function sluicegate.open_claims(
-    p_ids bigint[], p_at timestamptz[], p_lanes smallint[], p_lease_seconds integer, p_worker text,
+    p_ids bigint[], p_at timestamptz[], p_lanes smallint[], p_lapsed boolean, p_lease_seconds integer, p_worker text,
     out claims json, out attempts bigint[], out queues bigint[]
 )
 language plpgsql
@@ -20,7 +19,7 @@ declare
     v_governed bigint[];
     v_now timestamptz := sluicegate.clock();
 begin
-    if (select j.state from sluicegate.job j where j.id = p_ids[1]) = 'claimed' then
+    if p_lapsed then
         insert into sluicegate.attempt_end (attempt_id, job_id, ended_at, outcome, disposition, error, lease_token_hash)
         select j.attempt_id, j.id, i.at, 'lease_expired', 'requeued',
             format('The lease ran out at %s without a heartbeat.', to_char(j.lease_expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"')),
@@ -47,9 +46,11 @@ begin
         insert into sluicegate.attempt (id, job_id, queue_id, seq, attempt, opened_at, worker)
         select t.attempt_id, t.id, t.queue_id, t.attempts_total, t.attempt, t.at, p_worker from taken t
     )
-    select array_agg(o.token), array_agg(o.attempt_id), array_agg(o.queue_id), array_agg(distinct o.queue_id) filter (where o.lane is not null)
+    -- Each in an order of its own: for a distinct one beside them all rows may be sorted anew.
+    select array_agg(t.token order by t.ord), array_agg(t.attempt_id order by t.ord), array_agg(t.queue_id order by t.ord),
+        array_agg(distinct t.queue_id) filter (where t.lane is not null)
     into v_tokens, attempts, queues, v_governed
-    from (select * from taken t order by t.ord) o;
+    from taken t;
     claims := sluicegate.claim_objects(p_ids, v_tokens, case when v_governed is not null then (
         select jsonb_object_agg(g::text, sluicegate.admission_object(g)) from unnest(v_governed) g
     ) end);

@@ -1,11 +1,11 @@
 -- Locks candidates of open queues and has each governed queue's policy admit its own: ids, with the lane and the decision instant of
 -- each, in the candidates' order. closed are queues whose policy took fewer than were at hand, with the verdicts
--- asked for; busy those to ask again. p_freed and p_lanes: see claim_request.
+-- asked for; busy those to ask again; lapsed how many candidates were lapsed claims. p_freed and p_lanes: see claim_request.
 -- governed is read after the candidates are locked: a first policy waits for whoever read false (open_lanes).
 -- grants: none
 create or replace function sluicegate.take(
     p_queues bigint[], p_n integer, p_now timestamptz, p_freed bigint[], p_lanes smallint[], p_wait boolean,
-    out ids bigint[], out lanes smallint[], out at timestamptz[], out closed bigint[], out verdicts jsonb, out busy bigint[]
+    out ids bigint[], out lanes smallint[], out at timestamptz[], out lapsed integer, out closed bigint[], out verdicts jsonb, out busy bigint[]
 )
 language plpgsql
 set search_path = sluicegate, pg_temp
@@ -13,7 +13,8 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    v_candidates bigint[] := sluicegate.candidates(p_queues, '{mid}', p_n, p_now);
+    v_found record := sluicegate.candidates(p_queues, '{mid}', p_n, p_now);
+    v_queues refcursor;
     v_queue record;
     v_admitted record;
     v_locked jsonb;
@@ -25,18 +26,28 @@ begin
     closed := '{}';
     verdicts := '{}';
     busy := '{}';
-    for v_queue in
+    lapsed := v_found.lapsed;
+    if cardinality(v_found.ids) = 0 then
+        return;
+    end if;
+    if cardinality(p_queues) = 1 then
+        open v_queues for select q.id, q.governed, v_found.ids from sluicegate.queue q where q.id = p_queues[1];
+    else
+        open v_queues for
         select q.id, q.governed, c.ids
         from (
             select j.queue_id, array_agg(j.id order by i.ord) as ids
-            from unnest(v_candidates) with ordinality as i(id, ord)
-            join sluicegate.job j on j.id = i.id and j.id = any (v_candidates)
+            from unnest(v_found.ids) with ordinality as i(id, ord)
+            join sluicegate.job j on j.id = i.id and j.id = any (v_found.ids)
             group by j.queue_id
         ) c
         join sluicegate.queue q on q.id = c.queue_id
         -- A queue that needs all its lanes gets them only before another one holds any: each comes first at times.
-        order by random()
+        order by random();
+    end if;
     loop
+        fetch v_queues into v_queue;
+        exit when not found;
         if not v_queue.governed then
             v_at := sluicegate.clock();
             ids := ids || v_queue.ids;
@@ -49,7 +60,7 @@ begin
             verdicts := verdicts || jsonb_build_object(v_queue.id::text, v_locked);
             continue;
         end if;
-        v_admitted := sluicegate.admit(v_queue.id, v_queue.ids, p_lanes[array_position(p_freed, v_queue.id)], p_wait);
+        v_admitted := sluicegate.admit(v_queue.id, v_queue.ids, lapsed > 0, p_lanes[array_position(p_freed, v_queue.id)], p_wait);
         if v_admitted.state = 'ok' then
             ids := ids || v_admitted.ids;
             lanes := lanes || v_admitted.lanes;
@@ -69,9 +80,10 @@ begin
             v_locked := v_admitted.verdict;
         end if;
     end loop;
-    if cardinality(ids) > 1 then
+    close v_queues;
+    if cardinality(ids) > 1 and (cardinality(p_queues) > 1 or lapsed > 0) then
         select array_agg(x.id order by c.ord), array_agg(x.lane order by c.ord), array_agg(x.at order by c.ord) into ids, lanes, at
-        from unnest(ids, lanes, at) as x(id, lane, at) join unnest(v_candidates) with ordinality as c(id, ord) on c.id = x.id;
+        from unnest(ids, lanes, at) as x(id, lane, at) join unnest(v_found.ids) with ordinality as c(id, ord) on c.id = x.id;
     end if;
 end
 $$;
