@@ -101,6 +101,7 @@ def test_a_call_that_does_not_wait_leaves_a_policy_that_somebody_changes_and_doe
     answer = worker.call("claim", requests=requests, finished=[completed(held)], wait=False)
     busy, taken = answer["responses"]
     assert [busy["error"], busy["claims"], busy["deferred"], busy["empty"]] == [None, [], [], False]
+    assert (busy["held"], taken["held"]) == (["q"], [])
     assert [claim["job"]["queue"] for claim in taken["claims"]] == ["p"]
     assert [finish["status"] for finish in answer["finished"]] == ["ok"]
     alone = worker.call("claim", requests=requests[:1], wait=False)["responses"][0]
@@ -122,4 +123,43 @@ def test_a_call_that_does_not_wait_leaves_a_job_that_somebody_holds(sql: Sql, an
     assert [finish["status"] for finish in answer["finished"]] == ["unavailable", "ok"]
     assert len(answer["responses"][0]["claims"]) == 1
     holder.do("rollback")
+    check_ledger(sql)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_of_many_jobs_that_are_held_one_is_waited_for(sql: Sql, another: OpenSql, *, wait: bool) -> None:
+    """Not one after the other: everything else that the caller has would wait for all of them."""
+    claims = sql.enqueue_many([{"queue": "q"}] * 101) and sql.take(n=101)
+    free = claims.pop()
+    holder, worker = another(), another()
+    holder.do("begin")
+    holder.do("select from sluicegate.job where id <> %s for update", free["job"]["id"])
+    # Each of them for a tenth of a second would be ten seconds.
+    worker.do("set statement_timeout = '6s'")
+    answer = worker.call("claim", requests=[], finished=[completed(one) for one in [*claims, free]], wait=wait)
+    assert [finish["status"] for finish in answer["finished"]] == ["unavailable"] * 100 + ["ok"]
+    holder.do("rollback")
+
+
+def test_a_repeated_call_that_does_not_wait_leaves_a_job_that_somebody_holds(sql: Sql, another: OpenSql) -> None:
+    """Its claims are renewed as they are answered again, so their jobs are locked first; and a request that still runs is left as well."""
+    sql.enqueue_many([{"queue": queue} for queue in "qqp"])
+    requests = [{"queues": ["q"], "request_id": "once"}, {"queues": ["p"], "request_id": "another"}]
+    (held,) = sql.call("claim", requests=requests)["responses"][0]["claims"]
+    holder, worker = another(), another()
+    # The claim's own patience is ten seconds.
+    worker.do("set statement_timeout = '5s'")
+    holder.do("begin")
+    holder.do("select from sluicegate.job where id = %s for update", held["job"]["id"])
+    answers = worker.call("claim", requests=requests, wait=False)["responses"]
+    assert [answer["error"]["sqlstate"] for answer in answers] == ["55P03"] * 2
+    holder.do("rollback")
+    again = [{"queues": ["q"], "request_id": "new"}, {"queues": ["p"], "request_id": "newer"}]
+    holder.do("begin")
+    holder.call("claim", requests=again)
+    late = worker.call("claim", requests=again, wait=False)["responses"]
+    assert [answer["error"]["sqlstate"] for answer in late] == ["55P03"] * 2
+    holder.do("rollback")
+    answers = worker.call("claim", requests=requests, wait=False)["responses"]
+    assert [answer["replayed"] for answer in answers] == [True, True]
     check_ledger(sql)

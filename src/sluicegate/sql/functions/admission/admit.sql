@@ -1,6 +1,6 @@
 -- Admits as many of the locked candidates of one governed queue as its policy has room for, charged to lanes, in their order. state is
 -- ok, closed (a verdict proved it), busy (ask again) or unavailable (fail closed; the verdict says why). Locks lanes only. Waits for one no
--- longer than 5 s, without p_wait than a tenth of a second (busy then), and not at all if the transaction holds lanes already. A way that
+-- longer than 5 s, without p_wait than a tenth of a second (held then: busy by one who goes on), and not at all if the transaction holds lanes already. A way that
 -- took nothing is rolled back, and its lanes with it.
 -- grants: none
 create or replace function sluicegate.admit(
@@ -30,7 +30,7 @@ begin
     lanes := '{}';
     if not p_wait then
         v_patience := '100 ms';
-        perform set_config('lock_timeout', '100ms', true);
+        perform sluicegate.wait_at_most(v_patience);
     end if;
     begin
         v_policy := sluicegate.policy_terms(p_queue_id);
@@ -55,7 +55,7 @@ begin
             when query_canceled or serialization_failure or deadlock_detected then
                 raise;
             when others then
-                state := case when sqlstate = '55P03' and not p_wait then 'busy' else 'unavailable' end;
+                state := case when sqlstate = '55P03' and not p_wait then 'held' else 'unavailable' end;
                 verdict := case state when 'unavailable' then sluicegate.unavailable(sqlstate, sqlerrm, true) end;
                 return;
         end;
@@ -100,7 +100,7 @@ begin
     exception
         when sqlstate 'SG00A' or lock_not_available then
             if sqlstate = '55P03' and clock_timestamp() > v_began + v_patience then
-                state := case when p_wait then 'unavailable' else 'busy' end;
+                state := case when p_wait then 'unavailable' else 'held' end;
                 verdict := case when p_wait then sluicegate.unavailable(sqlstate, sqlerrm, true) end;
                 -- A call that has waited for a lane in vain waits for no other: one wait, however many queues it asks.
                 perform set_config('sluicegate.holds_lanes', pg_current_xact_id()::text, true);
@@ -139,7 +139,7 @@ begin
         when others then
             ids := '{}';
             lanes := '{}';
-            state := case when sqlstate = '55P03' and not p_wait then 'busy' else 'unavailable' end;
+            state := case when sqlstate = '55P03' and not p_wait then 'held' else 'unavailable' end;
             verdict := case state when 'unavailable' then sluicegate.unavailable(sqlstate, sqlerrm, true) end;
             perform set_config('sluicegate.holds_lanes', pg_current_xact_id()::text, true);
     end;

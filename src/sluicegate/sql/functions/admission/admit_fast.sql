@@ -45,7 +45,7 @@ begin
                 -- Whoever holds a lane must not wait, and SKIP LOCKED can: when the one that changed the row ends just then, it goes on to the
                 -- new version and waits for whoever has locked that. Then admit gives these lanes up. Not in a block of its own here: a row
                 -- that is locked in a subtransaction which ended well is waited for to the end of the whole transaction, whatever becomes of it.
-                perform set_config('lock_timeout', '200ms', true);
+                perform sluicegate.wait_at_most('200 ms');
             end if;
             select l.* into v_lane from sluicegate.lane l
             where l.queue_id = p_queue_id and l.lane = v_at and l.gen >= (

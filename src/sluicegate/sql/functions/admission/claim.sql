@@ -34,6 +34,9 @@ declare
 begin
     perform sluicegate.begin_claim();
     perform sluicegate.wait_briefly();
+    if not p_wait then
+        perform sluicegate.wait_at_most('100 ms');
+    end if;
     if jsonb_typeof(p_requests) is distinct from 'array' or jsonb_array_length(p_requests) > 100 then
         perform sluicegate.refuse('SG001', 'requests', 'A claim takes an array of at most 100 requests.',
             'Send [{"queues": ["name"], "n": 1}].');
@@ -78,7 +81,7 @@ begin
             -- Each answer is cut at 16 MiB of payloads, and all of them have to fit into one value of 256 MiB that may be six times as long
             -- as their text: what comes after much is asked for again.
             if v_bytes > 16777216 then
-                v_response := '{"claims": [], "deferred": [], "empty": false, "gone": [], "replayed": false, "error": null}';
+                v_response := '{"claims": [], "deferred": [], "empty": false, "gone": [], "replayed": false, "error": null, "held": []}';
             else
                 v_answered := sluicegate.claim_request(v_request, p_worker, v_freed, v_lanes, p_wait);
                 v_response := v_answered.response;
@@ -92,7 +95,7 @@ begin
                 get stacked diagnostics v_code = returned_sqlstate, v_message = message_text,
                     v_field = pg_exception_detail, v_hint = pg_exception_hint;
                 v_response := json_build_object('claims', '[]'::json, 'deferred', '[]'::json, 'empty', false,
-                    'gone', '[]'::json, 'replayed', false, 'error', json_build_object(
+                    'gone', '[]'::json, 'replayed', false, 'held', '[]'::json, 'error', json_build_object(
                         'sqlstate', v_code, 'message', v_message, 'hint', nullif(v_hint, ''),
                         'field', case when v_code like 'SG%' then nullif(v_field, '') end));
         end;

@@ -74,7 +74,7 @@ begin
         if cardinality(v_admitted.ids) = 0 then
             v_deferral := case
                 -- A policy that was cleared meanwhile closes nothing.
-                when v_admitted.state <> 'busy' and (select q.governed from sluicegate.queue q where q.id = v_job.queue_id)
+                when v_admitted.state not in ('busy', 'held') and (select q.governed from sluicegate.queue q where q.id = v_job.queue_id)
                     then sluicegate.deferral(v_job.queue_id, v_now, v_admitted.verdict, v_job.state <> 'claimed') end;
             return jsonb_build_object('job_id', p_job_id, 'state', v_job.state, 'deferred', v_deferral)
                 || case

@@ -55,6 +55,6 @@ begin
             left join lateral (select k.state from sluicegate.job k where k.id = i.id offset 0) j on true
             where i.id <> all (v_open)
         ),
-        'replayed', true, 'error', null);
+        'replayed', true, 'error', null, 'held', '[]'::json);
 end
 $$;

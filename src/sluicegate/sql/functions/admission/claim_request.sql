@@ -1,5 +1,5 @@
 -- One request of a claim: takes up to n jobs of its queues; or names the closed ones (deferred); or says that nothing is claimable
--- (empty), or that peers are in the way (none of the three: ask again). A repeated request_id opens nothing more. p_freed and p_lanes: queue
+-- (empty), or that peers are in the way (none of the three: ask again); held names the queues that one kept locked. A repeated request_id opens nothing more. p_freed and p_lanes: queue
 -- and lane of each job that the call has ended; taken: queue of each that is claimed. Locks candidates with SKIP LOCKED, then lanes, one queue
 -- after the other; a transaction that holds lanes already waits for none. Raises SG001, SG002, SG003.
 -- grants: none
@@ -33,6 +33,7 @@ declare
     v_deferred jsonb := '[]';
     v_kept jsonb;
     v_busy boolean := false;
+    v_held bigint[] := '{}';
     v_field text;
 begin
     if jsonb_typeof(p_request) <> 'object' or p_request - '{scope,queues,n,lease_seconds,request_id}'::text[] <> '{}' then
@@ -106,6 +107,7 @@ begin
             v_count := cardinality(v_ids);
         end if;
         v_busy := v_busy or cardinality(v_taken.busy) > 0;
+        v_held := v_held || v_taken.held;
         v_closed := v_closed || v_taken.closed;
         v_verdicts := v_verdicts || v_taken.verdicts;
         if v_locked is null and v_taken.verdicts <> '{}' then
@@ -146,6 +148,8 @@ begin
             when 1 then v_claims[1]
             else (select json_agg(c) from unnest(v_claims) part cross join json_array_elements(part) c)
         end,
-        'deferred', v_deferred, 'empty', v_count = 0 and not v_busy, 'gone', '[]'::json, 'replayed', false, 'error', null);
+        'deferred', v_deferred, 'empty', v_count = 0 and not v_busy, 'gone', '[]'::json, 'replayed', false, 'error', null,
+        'held', case when v_held = '{}' then '[]'::json else (
+            select json_agg(q.name order by q.name) from sluicegate.queue q where q.id = any (v_held)) end);
 end
 $$;

@@ -1,11 +1,12 @@
 -- Locks candidates of open queues and has each governed queue's policy admit its own: ids, with the lane and the decision instant of
 -- each, in the candidates' order. closed are queues whose policy took fewer than were at hand, with the verdicts
--- asked for; busy those to ask again; lapsed how many candidates were lapsed claims. p_freed and p_lanes: see claim_request.
+-- asked for; busy those to ask again, held those of them that somebody keeps locked; lapsed how many candidates were lapsed claims. p_freed and p_lanes: see claim_request.
 -- governed is read after the candidates are locked: a first policy waits for whoever read false (open_lanes).
 -- grants: none
 create or replace function sluicegate.take(
     p_queues bigint[], p_n integer, p_now timestamptz, p_freed bigint[], p_lanes smallint[], p_wait boolean,
-    out ids bigint[], out lanes smallint[], out at timestamptz[], out lapsed integer, out closed bigint[], out verdicts jsonb, out busy bigint[]
+    out ids bigint[], out lanes smallint[], out at timestamptz[], out lapsed integer, out closed bigint[], out verdicts jsonb, out busy bigint[],
+    out held bigint[]
 )
 language plpgsql
 set search_path = sluicegate, pg_temp
@@ -26,6 +27,7 @@ begin
     closed := '{}';
     verdicts := '{}';
     busy := '{}';
+    held := '{}';
     lapsed := v_found.lapsed;
     if cardinality(v_found.ids) = 0 then
         return;
@@ -66,7 +68,10 @@ begin
             lanes := lanes || v_admitted.lanes;
             at := at || array_fill(v_admitted.at, array[cardinality(v_admitted.ids)]);
         end if;
-        if v_admitted.state = 'busy'
+        if v_admitted.state = 'held' then
+            held := held || v_queue.id;
+        end if;
+        if v_admitted.state in ('busy', 'held')
             or (v_admitted.state = 'unavailable' and not (select q.governed from sluicegate.queue q where q.id = v_queue.id))
         then
             busy := busy || v_queue.id;

@@ -8,8 +8,7 @@ set search_path = sluicegate, pg_temp
 as $$
 begin
     if sluicegate.holds_lanes() then
-        -- Until the calling function ends, whose own setting is put back then.
-        perform set_config('lock_timeout', '200ms', true);
+        perform sluicegate.wait_at_most('200 ms');
     end if;
 end
 $$;

@@ -1,7 +1,7 @@
 -- The finishes that a claim carries: one answer a job, in input order. One that is malformed, impossible or held up by
 -- another transaction is answered, not raised, and stops nothing. Locks the jobs in id order; a batch waits a second for
--- a job that is held, without p_wait a tenth, and then goes on without it. To tell of the room that they leave is the claim's, which gets the
--- queue and the lane of each job that has ended.
+-- a job that is held, without p_wait a tenth, then once more a tenth, and goes on without it and all others that are. To tell of the
+-- room that they leave is the claim's, which gets the queue and the lane of each job that has ended.
 -- grants: none
 create or replace function sluicegate.finish(
     p_items jsonb, p_wait boolean, out answer json, out queues bigint[], out lanes smallint[]
@@ -16,7 +16,7 @@ declare
     v_answers json[];
 begin
     if not p_wait then
-        perform set_config('lock_timeout', '100ms', true);
+        perform sluicegate.wait_at_most('100 ms');
     end if;
     perform sluicegate.wait_briefly();
     begin
@@ -29,7 +29,9 @@ begin
         when data_exception or sqlstate 'SG001' or sqlstate 'SG002' or statement_too_complex or lock_not_available then
             null;
     end;
-    -- Some item is bad: one by one, still in id order, each in a part of its own.
+    -- Some item is bad, or held: one by one, still in id order, each in a part of its own. The first that is held is waited for shortly,
+    -- the others not: whoever calls has more to do.
+    perform sluicegate.wait_at_most('100 ms');
     v_answers := array_fill(null::json, array[jsonb_array_length(p_items)]);
     for v_item in
         select e as item, ord::integer as ord
@@ -38,6 +40,9 @@ begin
     loop
         v_finished := sluicegate.finish_one(v_item.item);
         v_answers[v_item.ord] := v_finished.answer;
+        if v_finished.answer ->> 'status' = 'unavailable' then
+            perform sluicegate.wait_at_most('1 ms');
+        end if;
         queues := queues || v_finished.queues;
         lanes := lanes || v_finished.lanes;
     end loop;

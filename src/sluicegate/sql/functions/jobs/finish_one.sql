@@ -1,10 +1,9 @@
--- One finish in a part of its own: whatever is wrong with it becomes its answer. Waits for its job only shortly, because
--- the caller may hold others: held up by another transaction it answers unavailable, and is to be sent again.
+-- One finish in a part of its own: whatever is wrong with it becomes its answer. Waits for its job as long as
+-- the caller lets it: held up by another transaction it answers unavailable, and is to be sent again.
 -- grants: none
 create or replace function sluicegate.finish_one(p_item jsonb, out answer json, out queues bigint[], out lanes smallint[])
 language plpgsql
 set search_path = sluicegate, pg_temp
-set lock_timeout = '100ms'
 as $$
 declare
     v_finished record;
