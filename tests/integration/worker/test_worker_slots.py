@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NoReturn
 
 import pytest
 
 from sluicegate import App, Client, Context, NewJob, Worker
-from sluicegate.model import Claim, ClaimAnswer
+from sluicegate.model import Claim, ClaimAnswer, ClaimRequest
 from sluicegate.ops.requests import MAX_REQUESTS
+from sluicegate.worker import rests
 from sluicegate.worker.capacity import QueueConfig, checked
 from sluicegate.worker.commands import CommandSlots
 from sluicegate.worker.crew import Crew
 from sluicegate.worker.parking import LONGEST
 from sluicegate.worker.run import Run
 from sluicegate.worker.sharing import SharedSlots
-from sluicegate.worker.slots import Plan
+from sluicegate.worker.slots import Plan, Slots
 from sluicegate.worker.stopping import StopRequest
 from sluicegate.worker.terms import Terms
-from tests.conftest import Connection
+from tests.conftest import Connect, Connection
 from tests.integration.worker.doors import truth
 from tests.support.waiting import eventually_async
 
@@ -93,18 +95,9 @@ async def test_exec_leaves_a_closed_queue_alone_for_longer_only_while_there_is_n
 ) -> None:
     await client.enqueue("q")
     await client.pause("q")
-    terms = Terms.checked("q", concurrency=1, lease_seconds=None, timeout=None, drain=False, grace=0, release_delay=1)
-    run = Run(client, lease_seconds=None, grace=0, on_event=None, stop=StopRequest())
-    made: list[CommandSlots] = []
-
-    def slots(crew: Crew) -> CommandSlots:
-        made.append(CommandSlots(crew, terms, run.tally, lambda: hears))
-        return made[0]
-
-    run.staff(_never, slots, ("q",))
-    asks = (await made[0].plan({}, {})).asks
-    answers = (await client.claim_many(asks)).responses
-    wait = made[0].heard(asks, answers, idle=True)
+    slots = command_slots(client, ("q",), hears=hears)
+    asks, answers = await answers_to(client, slots)
+    wait = slots.heard(asks, answers, idle=True)
     assert wait is not None
     assert (wait >= LONGEST) if hears else (wait <= 1.0)
 
@@ -125,6 +118,84 @@ async def test_a_worker_knows_whether_it_hears_of_news(client: Client, db: Conne
         )
         await eventually_async(lambda: truth(not run.hears()), "it noticed that it does not")
         await eventually_async(lambda: truth(run.hears()), "it listens again")
+
+
+@pytest.fixture
+def long_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No rest ends by itself while a test looks."""
+    monkeypatch.setattr(rests, "_HELD_FIRST", 3600.0)
+
+
+async def under_change(connect: Connect) -> Connection:
+    """A connection that has the policy of q open for a change."""
+    editor = await connect(autocommit=False)
+    await editor.execute("select sluicegate.patch_admission_policy('q', '{\"max_in_flight\": 8}')")
+    return editor
+
+
+async def answers_to(client: Client, slots: Slots) -> tuple[Sequence[ClaimRequest], Sequence[ClaimAnswer]]:
+    asks = (await slots.plan({}, {})).asks
+    return asks, (await client.claim_many(asks, wait=False)).responses
+
+
+@pytest.mark.usefixtures("long_rests")
+async def test_a_queue_that_was_held_is_left_out_until_a_change_is_told(client: Client, connect: Connect) -> None:
+    await client.set_policy("q", {"max_in_flight": 9})
+    await client.enqueue_many([NewJob(queue) for queue in ("q", "q", "p", "p")])
+    slots = SharedSlots(client, checked({"q": QueueConfig(), "p": QueueConfig()}, 10), _never)
+    editor = await under_change(connect)
+    asks, answers = await answers_to(client, slots)
+    assert {ask.queues: (len(answer.claims), answer.held) for ask, answer in zip(asks, answers, strict=True)} == {
+        ("q",): (0, ("q",)),
+        ("p",): (2, ()),
+    }
+    slots.heard(asks, answers, idle=False)
+    await client.enqueue("p")
+    for news in (False, True):
+        if news:
+            slots.look()
+        again = (await planned(slots)).asks
+        assert [ask.queues for ask in again] == [("p",)]
+        slots.dropped(again)
+    await editor.commit()
+    slots.look(opened=True)
+    assert {ask.queues for ask in (await planned(slots)).asks} == {("p",), ("q",)}
+
+
+@pytest.mark.usefixtures("long_rests")
+async def test_exec_leaves_a_queue_that_was_held_out_until_a_change_is_told(client: Client, connect: Connect) -> None:
+    await client.set_policy("q", {"max_in_flight": 9})
+    await client.enqueue("q")
+    slots = command_slots(client, ("q", "p"), drain=True)
+    editor = await under_change(connect)
+    asks, answers = await answers_to(client, slots)
+    assert [answer.held for answer in answers] == [("q",)]
+    assert slots.heard(asks, answers, idle=True) is not None, "it is not drained"
+    asks, answers = await answers_to(client, slots)
+    assert [ask.queues for ask in asks] == [("p",)]
+    assert slots.heard(asks, answers, idle=True) is not None, "nor when the others are empty"
+    slots.look()
+    assert [ask.queues for ask in (await slots.plan({}, {})).asks] == [("p",)]
+    await editor.commit()
+    slots.look(opened=True)
+    asks, answers = await answers_to(client, slots)
+    assert [(ask.queues, len(answer.claims)) for ask, answer in zip(asks, answers, strict=True)] == [(("q", "p"), 1)]
+
+
+def command_slots(client: Client, queues: tuple[str, ...], *, drain: bool = False, hears: bool = True) -> CommandSlots:
+    """What ``exec`` asks with, of a run that has not begun."""
+    terms = Terms.checked(
+        queues, concurrency=1, lease_seconds=None, timeout=None, drain=drain, grace=0, release_delay=1
+    )
+    run = Run(client, lease_seconds=None, grace=0, on_event=None, stop=StopRequest())
+    made: list[CommandSlots] = []
+
+    def slots(crew: Crew) -> CommandSlots:
+        made.append(CommandSlots(crew, terms, run.tally, lambda: hears))
+        return made[0]
+
+    run.staff(_never, slots, queues)
+    return made[0]
 
 
 def _never(*_: object) -> NoReturn:
