@@ -12,6 +12,7 @@ from typing import Protocol
 from sluicegate.client import Client
 from sluicegate.errors import Unavailable
 from sluicegate.model import Claim, Heartbeat
+from sluicegate.ops.requests import MAX_JOBS
 from sluicegate.worker.events import Tally
 from sluicegate.worker.loop import Loop, Pace
 
@@ -208,6 +209,9 @@ class LeaseKeeper:
         # Those that are nearly due go along with the first one; with one that is merely asked for again nobody does.
         if all(lease.again_at is not None for lease in due):
             kept = due
+        if len(kept) > MAX_JOBS:
+            # The others have the next call, which follows at once if they are due.
+            kept = sorted(kept, key=lambda lease: lease.due_at)[:MAX_JOBS]
         least, most = _PATIENCE
         patience = min(max(least, min(lease.length for lease in kept) / _HEARTBEATS_A_LEASE), most)
         self._asking = frozenset(lease.claim.attempt_id for lease in kept)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sluicegate.model import Claim, Heartbeat, Job
+from sluicegate.ops import requests
 from sluicegate.worker.events import Tally
 from sluicegate.worker.leases import HeldLease, LeaseKeeper, ServerClock
 
@@ -23,6 +24,7 @@ class Renewing:
         self.asked = asyncio.Event()
 
     async def heartbeat_many(self, claims: list[Claim], **_: Any) -> tuple[Heartbeat, ...]:
+        requests.heartbeat_many(claims, lease_seconds=None, shorten=False, scope="endpoint:default")
         self.asked.set()
         now = datetime.now(UTC)
         return tuple(Heartbeat(one.job_id, "ok", now, now + timedelta(seconds=LENGTH)) for one in claims)
@@ -143,4 +145,17 @@ async def test_a_lease_that_is_due_before_all_others_is_renewed_at_once(keeper: 
     await heard(due)
     assert due.lost == []
     assert due.lease.due_at > time.monotonic()
+    await keeper.loop.stop()
+
+
+async def test_more_leases_than_fit_one_call_are_renewed_in_several(keeper: LeaseKeeper) -> None:
+    keeper.loop.start()
+    # What is due last was held first: it would be in every call if those that are due sooner were not taken before it.
+    late = [Holder(number) for number in range(1, 6)]
+    due = [Holder(number, renewed=-LENGTH / 2) for number in range(6, requests.MAX_JOBS + 7)]
+    for one in (*late, *due):
+        keeper.hold(one.lease)
+    for one in due:
+        await heard(one)
+    assert not any(one.lost for one in (*late, *due))
     await keeper.loop.stop()
