@@ -27,7 +27,10 @@ class JobOutcome(Exception):
 
 
 class Release(JobOutcome):
-    """Give the job back, to run again from ``not_before`` on, in a minute unless given; the attempt stays spent."""
+    """Give the job back, to run again from ``not_before`` on; the attempt stays spent.
+
+    In a minute where no time is given, or one that has passed: every run is charged, and there is no last attempt.
+    """
 
     def __init__(self, reason: str | None = None, not_before: datetime | None = None) -> None:
         super().__init__(reason or "released by its handler")
@@ -60,8 +63,8 @@ class QuotaExceeded(JobOutcome):
     """
 
     def __init__(self, account: str, until: datetime | None = None, reason: str | None = None) -> None:
-        super().__init__(reason or f"the quota of {account} is used up")
         self.account = validate.text(account, "account", 128, least=1)
+        super().__init__(reason or f"the quota of {account} is used up")
         self.until = _moment(until, "until")
 
 
@@ -79,13 +82,13 @@ def finish(claim: Claim, error: BaseException, now: datetime, who: str) -> Finis
     """The finish for a handler, called ``who``, that ended with ``error``; ``now`` is the database's time."""
     match error:
         case Release():
-            return FinishItem.released(claim, reason=said(error), not_before=error.not_before or now + _LATER)
+            return FinishItem.released(claim, reason=said(error), not_before=_to_come(error.not_before, now))
         case QuotaExceeded():
             return FinishItem.refused(
                 claim,
                 account=error.account,
                 reason=said(error),
-                not_before=now + _LATER if error.until is None or error.until <= now else error.until,
+                not_before=_to_come(error.until, now),
             )
         case RetryAfter():
             return FinishItem.failed(claim, said(error), retry_in_seconds=error.seconds)
@@ -95,6 +98,10 @@ def finish(claim: Claim, error: BaseException, now: datetime, who: str) -> Finis
             return FinishItem.failed(claim, said(error) or f"{who} has given it up.", retry=False)
         case _:
             return FinishItem.failed(claim, described(error, who))
+
+
+def _to_come(wished: datetime | None, now: datetime) -> datetime:
+    return wished if wished is not None and wished > now else now + _LATER
 
 
 def without_handler(claim: Claim, now: datetime) -> FinishItem:

@@ -165,6 +165,28 @@ async def test_a_refused_quota_never_uses_up_the_attempts_of_a_job(client: Clien
     assert [attempt.account for attempt in found.attempts].count("claude-1") == 4
 
 
+async def test_a_job_given_back_until_a_time_that_has_passed_is_not_claimed_and_charged_again_and_again(
+    client: Client, db: Connection
+) -> None:
+    app = App()
+    tries: list[int] = []
+
+    @app.handler(queue="q", kind="do")
+    async def do(context: Context) -> str:
+        tries.append(context.attempt)
+        if len(tries) < 4:
+            context.release("not yet", not_before=datetime(2020, 1, 1, tzinfo=UTC))
+        return "done"
+
+    await freeze_clock(db, datetime(2026, 6, 10, 12, 10, tzinfo=UTC))
+    job = await client.enqueue("q", kind="do", max_attempts=1)
+    for number in range(1, 5):
+        await drained(client, app)
+        assert len(tries) == number
+        await advance_clock(db, timedelta(seconds=61))
+    assert (await client.get_job(job.id)).job.state == "done"
+
+
 async def test_a_handler_that_takes_too_long_is_cancelled_and_its_attempt_has_failed(client: Client) -> None:
     app = App()
     ended = asyncio.Event()
