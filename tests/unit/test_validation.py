@@ -10,7 +10,7 @@ import pytest
 from sluicegate.errors import InvalidArgument
 from sluicegate.model import Backoff, FinishItem, Lease, NewJob
 from sluicegate.ops import requests
-from sluicegate.ops.validate import parsed_moment
+from sluicegate.ops.validate import parsed_moment, shown
 
 SCOPE = "endpoint:default"
 LEASE = Lease(7, "token")
@@ -238,9 +238,19 @@ def test_a_lease_is_a_claim_or_a_lease(lease: Any) -> None:
     assert refused(lambda: requests.complete(lease, None, summary=None, scope=SCOPE)).field == "lease"
 
 
-@pytest.mark.parametrize("seconds", [-1, float("inf"), float("nan"), 31_536_001, True, "5"])
+@pytest.mark.parametrize("seconds", [-1, float("inf"), float("nan"), 31_536_001, 10**400, True, "5"])
 def test_a_retry_is_within_a_year(seconds: Any) -> None:
     assert refused(lambda: fail(retry_in_seconds=seconds)).field == "retry_in_seconds"
+
+
+def test_what_cannot_be_shown_is_refused_all_the_same() -> None:
+    class Shy:
+        def __repr__(self) -> str:
+            raise ValueError
+
+    assert shown(10**5000) == "something of type int"
+    assert refused(lambda: requests.get_job(10**5000, attempts_limit=20, scope=SCOPE)).field == "job_id"
+    assert refused(lambda: fail(retry=Shy())).field == "retry"
 
 
 def test_flags_are_bools_and_not_what_looks_like_one() -> None:

@@ -31,8 +31,11 @@ def refuse(field: str, problem: str, rule: str) -> NoReturn:
 
 
 def shown(value: object) -> str:
-    """``value`` as a message may show it: short, printable, on one line."""
-    return reprlib.repr(value)
+    """``value`` as a message may show it: short, printable, on one line, whatever it is."""
+    try:
+        return reprlib.repr(value)
+    except Exception:  # noqa: BLE001 - a number of too many digits, or what somebody's own __repr__ raises
+        return f"something of type {type(value).__name__}"
 
 
 def whole(value: Any, field: str, least: int, most: int) -> int:
@@ -57,7 +60,9 @@ def row_id(value: Any, field: str) -> int:
 def seconds(value: Any, field: str, most: float = MAX_WAIT_SECONDS) -> float:
     """A number of seconds from 0 to ``most``, which may be fractional."""
     rule = f"{field} is a number of seconds from 0 to {most:.0f}."
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    # A whole number is finite, and may be too large to become a float.
+    finite = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    if isinstance(value, bool) or not finite:
         refuse(field, f"is {shown(value)}, not a finite number", rule)
     if not 0 <= value <= most:
         refuse(field, f"is {shown(value)}, which is out of range", rule)

@@ -173,7 +173,7 @@ def _check_rate(queue: str, config: QueueConfig) -> None:
     rate: Any = config.rate_per_second
     if rate is not None and (isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate <= 1_000_000):
         raise InvalidRate(
-            f"Queue {queue} has a rate of {rate!r} a second.",
+            f"Queue {queue} has a rate of {validate.shown(rate)} a second.",
             field=f"{queue}.rate_per_second",
             next_step="Use a number above 0, at most 1,000,000.",
         )
@@ -189,4 +189,8 @@ def _check_rate(queue: str, config: QueueConfig) -> None:
 
 def _whole(value: Any, field: str, least: int, most: int, kind: type[InvalidWorker]) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise kind(f"{field} is {value!r}.", field=field, next_step=f"Use a whole number from {least:,} to {most:,}.")
+        raise kind(
+            f"{field} is {validate.shown(value)}.",
+            field=field,
+            next_step=f"Use a whole number from {least:,} to {most:,}.",
+        )

@@ -111,12 +111,12 @@ class App:
         global_max_workers: int | None = None,
     ) -> None:
         given = _pairs(queues)
-        self._queues = dict(given)
         self._global_max_workers = global_max_workers
         self._handlers: dict[tuple[str, str], Handler] = {}
         if given or global_max_workers is not None:
             # What is wrong is said where it was written, not when the first worker starts.
             checked(given or {"default": {}}, global_max_workers)
+        self._queues = dict(given)
 
     @overload
     def handler(self, function: Function, /) -> Handler: ...

@@ -69,6 +69,10 @@ class Worker:
                     field=queue,
                     next_step="Declare a handler for it, or take its settings away.",
                 )
+        if on_event is not None and not callable(on_event):
+            validate.refuse(
+                "on_event", f"is {validate.shown(on_event)}, not callable", "Pass a function of one WorkerEvent."
+            )
         if lease_seconds is not None:
             validate.whole(lease_seconds, "lease_seconds", 1, MAX_LEASE_SECONDS)
         if validate.seconds(poll, "poll", _LONGEST_POLL) < _SHORTEST_POLL:

@@ -119,7 +119,7 @@ async def test_all_that_does_not_fit_is_told_at_once(client: Client) -> None:
     assert "; it cannot take when: " in error
 
 
-@pytest.mark.parametrize("queues", [5, "mail", ["mail"], [("mail",)], {3: {}}])
+@pytest.mark.parametrize("queues", [5, "mail", ["mail"], [("mail",)], {3: {}}, [([], {})]])
 def test_queues_that_are_none_are_refused(queues: Any) -> None:
     with pytest.raises(InvalidArgument) as refused:
         App(queues)
@@ -137,6 +137,11 @@ async def test_a_worker_is_made_of_a_client_and_an_app(client: Client, dsn: str)
         with pytest.raises(InvalidArgument) as refused:
             Worker(first, second)
         assert refused.value.field == field
+    app = App()
+    app.handler(queue="q", kind="do")(lambda: None)
+    with pytest.raises(InvalidArgument) as refused:
+        Worker(client, app, on_event="print")  # type: ignore[arg-type]
+    assert refused.value.field == "on_event"
 
 
 async def test_two_handlers_for_one_kind_are_refused() -> None:

@@ -75,6 +75,7 @@ SILENT: list[tuple[Any, int | None, str]] = [
     ({"a": {"wieght": 2}}, 10, "Queue a has no setting 'wieght'."),
     ({"a": {"min_worker": 2}}, 10, "Queue a has no setting 'min_worker'."),
     ({"a": {}}, 0, "global_max_workers is 0."),
+    ({"a": {"weight": 10**5000}}, 10, "a.weight is something of type int."),
     ({"a": {"weight": 4_294_967_295}, "b": {"weight": 4_294_967_295}}, 10, "a.weight is 4294967295."),
     ({"a": {"weight": -1}}, 10, "a.weight is -1."),
     ({"a": {"weight": 0}}, 10, "a.weight is 0."),
