@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from sluicegate.errors import InvalidArgument
 from sluicegate.model.health import WorkerHealth
+from sluicegate.ops import validate
 
 # An event loop that does not answer for so long, in seconds, is not alive.
 _PATIENCE = 5.0
@@ -33,15 +35,16 @@ def http_probe(health: Health, address: str) -> Iterator[tuple[str, int]]:
     is blocked is told as not live. Raises InvalidArgument if it cannot listen there.
     """
     host, colon, port = address.rpartition(":")
-    if not (host and colon and port.isascii() and port.isdigit() and int(port) <= 65535):
+    if not (host.strip("[]") and colon and port.isascii() and port.isdigit() and int(port) <= 65535):
         raise InvalidArgument(
             f"{address!r} is no address.", field="health", next_step="Write HOST:PORT, such as 127.0.0.1:8099."
         )
     try:
         server = _Server(host.strip("[]"), int(port), _asked(health, asyncio.get_running_loop()))
-    except OSError as error:
+    # A host that cannot be written as a name raises the latter two.
+    except (OSError, UnicodeError, TypeError) as error:
         raise InvalidArgument(
-            f"Cannot listen on {address}: {error.strerror or error}.",
+            f"Cannot listen on {validate.shown(address)}: {getattr(error, 'strerror', None) or error}.",
             field="health",
             next_step="Choose another address, or end what uses it.",
         ) from error
@@ -121,6 +124,9 @@ async def health_file(health: Health, path: Path) -> AsyncIterator[None]:
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
 
     def write() -> None:
+        # It is replaced, not written to: a device or a pipe would be gone.
+        if path.exists() and not path.is_file():
+            raise FileExistsError(errno.EEXIST, "it is no ordinary file")
         scratch.write_text(json.dumps(health().to_dict()) + "\n")
         scratch.replace(path)
 

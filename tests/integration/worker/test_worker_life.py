@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
 import threading
 import urllib.error
@@ -339,10 +340,15 @@ async def test_the_file_is_whole_at_any_moment_and_goes_with_the_worker(client: 
         await eventually_async(lambda: says(path, "started"), "the file follows")
         await worker.stop()
     assert await asyncio.to_thread(lambda: list(tmp_path.iterdir())) == []
-    with pytest.raises(InvalidArgument) as refused:
-        async with health_file(worker.health, tmp_path / "no" / "folder"):
-            pass
-    assert refused.value.field == "health_file"
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for unusable in (tmp_path / "no" / "folder", tmp_path, pipe):
+        with pytest.raises(InvalidArgument) as refused:
+            async with health_file(worker.health, unusable):
+                pass
+        assert refused.value.field == "health_file"
+    assert pipe.is_fifo()
+    assert not list(tmp_path.parent.glob(f".{tmp_path.name}.*"))
 
 
 async def says(path: Path, state: str) -> bool:
@@ -363,7 +369,9 @@ async def test_an_address_that_is_taken_is_refused(client: Client) -> None:
     assert refused.value.field == "health"
 
 
-@pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:x", "127.0.0.1:70000", ":-1", ":8099"])
+@pytest.mark.parametrize(
+    "address", ["nowhere", "127.0.0.1:x", "127.0.0.1:70000", ":-1", ":8099", "[]:0", "\udcff:0", "\0:0"]
+)
 async def test_an_address_that_is_none_is_refused(client: Client, address: str) -> None:
     async def do() -> None: ...
 
