@@ -34,10 +34,12 @@ from sluicegate.model import (
 )
 from sluicegate.ops.database import Database, open_database
 from sluicegate.ops.sync_ops import SyncOps
-from sluicegate.ops.validate import given_tags
+from sluicegate.ops.validate import flag, given_tags, seconds, whole
 from sluicegate.store.calls import SyncCalls, sync_blocking
 from sluicegate.store.sync_connections import SyncPool
 from sluicegate.sync_budgets import SyncBudgets
+
+_MOST_CONNECTIONS = 10_000
 
 
 class SyncClient(SyncBudgets):
@@ -53,7 +55,7 @@ class SyncClient(SyncBudgets):
     configuration file); without those the private PostgreSQL in ``data_dir`` is started and migrated. ``scope`` is
     whose queues these are: None means the settings' scope, which is ``endpoint:default`` unless set. ``worker`` is the
     name, up to 128 bytes, that claims are made under. ``min_size`` and ``max_size`` bound the connections, and
-    ``timeout`` is how many seconds a call waits for one.
+    ``timeout`` is how many seconds a call waits for one, up to 30 days.
 
     Every error raised is a SluicegateError: InvalidArgument before anything is sent, NotFound and Conflict when the
     database refuses, Unavailable when it cannot be reached. Calls whose connection is lost are repeated once where
@@ -79,10 +81,10 @@ class SyncClient(SyncBudgets):
         self._wanted_scope = scope
         self._worker = worker
         self._data_dir = data_dir
-        self._min_size = min_size
-        self._max_size = max_size
-        self._timeout = timeout
-        self._retries = retries
+        self._max_size = whole(max_size, "max_size", 1, _MOST_CONNECTIONS)
+        self._min_size = whole(min_size, "min_size", 0, self._max_size)
+        self._timeout = seconds(timeout, "timeout")
+        self._retries = flag(retries, "retries")
         self._calls = SyncCalls()
         self._lent: Database | None = None
         self._database: Database | None = None

@@ -322,6 +322,17 @@ async def test_unknown_jobs_and_scopes_are_not_found(queue: Any, dsn: str) -> No
             await stranger.enqueue("q")
 
 
+@pytest.mark.parametrize("kind", [Client, SyncClient])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("min_size", -1), ("min_size", 5), ("max_size", 0), ("max_size", "4"), ("timeout", float("nan")), ("timeout", -1), ("retries", "no")],
+)  # fmt: skip
+def test_what_no_client_can_be_made_with_is_refused_by_name(kind: Any, field: str, value: Any) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        kind("dbname=unused", **{field: value})
+    assert refused.value.field == field
+
+
 async def test_a_client_that_is_not_open_says_so(dsn: str) -> None:
     client = Client(dsn)
     with pytest.raises(Unavailable, match="not open"):
