@@ -19,7 +19,7 @@ from psycopg.rows import scalar_row
 
 from sluicegate.errors import InvalidArgument
 from sluicegate.model import EnqueuedMany, NewJob
-from sluicegate.ops import answers, requests
+from sluicegate.ops import answers, requests, validate
 from sluicegate.store.faults import refusal
 
 __all__ = ["enqueue_in"]
@@ -31,6 +31,7 @@ _CALL = (
 _PYFORMAT = _CALL.format(jobs="%(jobs)s", request_id="%(request_id)s", scope="%(scope)s", wake="%(wake)s")
 _NAMED = _CALL.format(jobs=":jobs", request_id=":request_id", scope=":scope", wake=":wake")
 _NUMBERED = _CALL.format(jobs="$1", request_id="$2", scope="$3", wake="$4")
+_ORDER = ("jobs", "request_id", "scope", "wake")
 
 Arguments = dict[str, Any]
 
@@ -78,10 +79,14 @@ def enqueue_in(
     before anything is sent; NotFound, Conflict, Forbidden when the database refuses, after which the transaction can
     only be rolled back, as after any error; errors of the driver as they are.
     """
+    if not isinstance(jobs, Iterable | NewJob):
+        validate.refuse(
+            "jobs", f"is {validate.shown(jobs)}, and no jobs", 'Pass sluicegate.NewJob("queue", …), or several.'
+        )
     several = [jobs] if isinstance(jobs, NewJob) else list(jobs)
     arguments = dict(requests.enqueue_many(several, scope=scope, request_id=request_id))
     # Null tells in any case: who knows how long this transaction goes on?
-    arguments["wake"] = None if wake else False
+    arguments["wake"] = None if validate.flag(wake, "wake") else False
     return _caller(connection)(connection, arguments)
 
 
@@ -119,10 +124,17 @@ def _raise_ours(error: Exception) -> None:
         raise refusal(code, said or str(found), field=field, hint=hint) from error
 
 
+def _for(cursor: Any, arguments: Arguments) -> tuple[str, Any]:
+    """What a cursor of the kind that the connection makes takes: raw ones know numbered parameters only."""
+    if isinstance(cursor, psycopg.RawCursor | psycopg.AsyncRawCursor):
+        return _NUMBERED, [arguments[name] for name in _ORDER]
+    return _PYFORMAT, arguments
+
+
 def _psycopg(connection: Any, arguments: Arguments) -> EnqueuedMany:
     try:
         with connection.cursor(row_factory=scalar_row) as cursor:
-            return _answer(cursor.execute(_PYFORMAT, arguments).fetchone())
+            return _answer(cursor.execute(*_for(cursor, arguments)).fetchone())
     except Exception as error:
         _raise_ours(error)
         raise
@@ -131,7 +143,7 @@ def _psycopg(connection: Any, arguments: Arguments) -> EnqueuedMany:
 async def _psycopg_async(connection: Any, arguments: Arguments) -> EnqueuedMany:
     try:
         async with connection.cursor(row_factory=scalar_row) as cursor:
-            await cursor.execute(_PYFORMAT, arguments)
+            await cursor.execute(*_for(cursor, arguments))
             return _answer(await cursor.fetchone())
     except Exception as error:
         _raise_ours(error)
@@ -140,11 +152,7 @@ async def _psycopg_async(connection: Any, arguments: Arguments) -> EnqueuedMany:
 
 async def _asyncpg(connection: Any, arguments: Arguments) -> EnqueuedMany:
     try:
-        return _answer(
-            await connection.fetchval(
-                _NUMBERED, arguments["jobs"], arguments["request_id"], arguments["scope"], arguments["wake"]
-            )
-        )
+        return _answer(await connection.fetchval(_NUMBERED, *(arguments[name] for name in _ORDER)))
     except Exception as error:
         _raise_ours(error)
         raise

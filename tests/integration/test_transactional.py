@@ -239,6 +239,16 @@ async def test_connections_of_pools_are_known(dsn: str, db: Connection) -> None:
     assert await pending(db) == [1, 2, 3]
 
 
+async def test_a_connection_may_make_cursors_of_any_kind(dsn: str, db: Connection) -> None:
+    for number, kind in enumerate((psycopg.ClientCursor, psycopg.RawCursor)):
+        with psycopg.connect(dsn, cursor_factory=kind) as connection:
+            enqueue_in(connection, NewJob("mail", number))
+    for number, several in enumerate((psycopg.AsyncClientCursor, psycopg.AsyncRawCursor), 2):
+        async with await psycopg.AsyncConnection.connect(dsn, cursor_factory=several) as other:
+            await enqueue_in(other, NewJob("mail", number))
+    assert await pending(db) == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("level", LEVELS)
 async def test_what_another_transaction_has_written_meanwhile_is_a_retry_of_the_whole_under_repeatable_read(
     dsn: str, db: Connection, level: str
@@ -264,3 +274,10 @@ def test_what_is_no_connection_is_refused() -> None:
     with pytest.raises(InvalidArgument) as refused:
         enqueue_in(object(), NewJob("mail"))
     assert refused.value.field == "connection"
+
+
+@pytest.mark.parametrize(("jobs", "options", "field"), [(None, {}, "jobs"), (NewJob("mail"), {"wake": "no"}, "wake")])
+def test_what_is_no_job_and_no_flag_is_refused(jobs: Any, options: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        enqueue_in(object(), jobs, **options)
+    assert refused.value.field == field
