@@ -137,6 +137,17 @@ async def test_killing_the_worker_leaves_nothing_of_its_commands_behind(
         assert (detail.job.state, detail.job.attempt) == ("done", 2)
 
 
+async def test_a_guardian_that_was_stopped_still_ends_the_commands_of_a_worker_that_dies(
+    client: Client, start_worker: StartWorker, marked: Marked
+) -> None:
+    await enqueue(client, 1)
+    worker = start_worker(sh("kill -STOP $PPID; exec sleep 301"), lease_seconds=60)
+    await marked.running("sleep 301", 1)
+    worker.kill()
+    await marked.gone()
+    assert marked.pids() == []
+
+
 async def test_killing_worker_and_guardian_together_leaves_no_command_behind_and_no_file_for_long(
     client: Client, start_worker: StartWorker, marked: Marked, tmp_path: Path
 ) -> None:

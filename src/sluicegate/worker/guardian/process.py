@@ -13,6 +13,7 @@ from sluicegate.worker.guardian import procfs
 from sluicegate.worker.guardian.command import NEVER, Command, Prctl, become
 from sluicegate.worker.guardian.frames import Frames, pack
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _STREAMS = 3
 _LOOK_AT_PARENT = 2.0
@@ -35,6 +36,8 @@ class Process:
         if self._prctl is not None:
             # What a command leaves behind becomes our child, so that we can find it.
             self._prctl(_PR_SET_CHILD_SUBREAPER, 1)
+            # Stopped, by a command perhaps, we could not see that the worker has died; its commands would go on for ever.
+            self._prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
         self._woken = _take_signals()
         self._selector = selectors.DefaultSelector()
         self._selector.register(worker, selectors.EVENT_READ)
