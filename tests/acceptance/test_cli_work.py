@@ -64,6 +64,18 @@ async def send_away(context: Context) -> None:
     await asyncio.to_thread(threading.Event().wait)
 
 
+@app.handler(queue="q", max_attempts=1)
+async def exit_inside(door: str) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(leave(door))
+
+
+async def leave(door: str) -> None:
+    while not Path(door).exists():
+        await asyncio.sleep(0.01)
+    raise SystemExit(3)
+
+
 @app.handler(queue="q")
 async def fork(waits: bool) -> int:
     child = os.fork()
@@ -294,6 +306,20 @@ def test_a_thread_of_a_handler_cannot_hold_the_process(work: Cli) -> None:
     assert (process.returncode, job(work, 1)["job"]["state"]) == (0, "pending")
     assert out.splitlines()[-1].endswith("1 released")
     assert "The process ends, although this has not: thread" in err
+
+
+def test_a_task_of_a_handler_that_exits_ends_its_own_job_and_no_other(work: Cli) -> None:
+    work("enqueue", "q", '{"door": "first"}', "--kind", "exit_inside", "--max-attempts", "1")
+    work("enqueue", "q", '{"door": "second"}', "--kind", "wait")
+    process = work.start("work", "doing:app", "--drain")
+    runs(work, 2)
+    (work.place / "first").touch()
+    eventually(lambda: job(work, 1)["job"]["state"] == "failed", "the end of the first job")
+    (work.place / "second").touch()
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, job(work, 2)["job"]["result"]) == (0, "through")
+    assert "called sys.exit(3). The worker goes on." in err
+    assert "SystemExit: 3" in job(work, 1)["job"]["error"]
 
 
 @pytest.mark.parametrize(

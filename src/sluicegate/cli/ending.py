@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Coroutine
@@ -32,13 +33,38 @@ def run_and_leave(main: Coroutine[Any, Any, T]) -> T:
     runner = asyncio.Runner()
     error: BaseException | None = None
     try:
-        return runner.run(main)
+        return _run(runner, main)
     except BaseException as raised:
         error = raised
         raise
     finally:
         if what := _left(runner.get_loop()):
             raise StillRunning(what, error)
+
+
+def _run(runner: asyncio.Runner, main: Coroutine[Any, Any, T]) -> T:
+    """As ``runner.run``, and on when something of others calls ``sys.exit``, which leaves an event loop by force."""
+    import asyncio
+
+    task = runner.get_loop().create_task(main)
+
+    async def over() -> None:
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait((task,))
+            raise
+
+    while not task.done():
+        try:
+            runner.run(over())
+        except SystemExit as error:
+            if not task.done():
+                sys.stderr.write(
+                    f"sluicegate: A task or callback of a handler called sys.exit({error.code!r}). The worker goes on.\n"
+                )
+    return task.result()
 
 
 def _left(loop: asyncio.AbstractEventLoop) -> str:
