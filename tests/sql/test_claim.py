@@ -25,9 +25,19 @@ def test_a_claim_is_the_documented_object(sql: Sql) -> None:
     assert datetime.fromisoformat(claim["lease_expires_at"]) == row["lease_expires_at"]
     assert row["lease_expires_at"] - row["claimed_at"] == timedelta(seconds=60)
     assert (row["state"], row["worker"], row["attempt"]) == ("claimed", "w1", 1)
-    assert set(response) == {"claims", "deferred", "empty", "gone", "replayed", "error", "finished"}
+    assert set(response) == {"claims", "deferred", "empty", "gone", "replayed", "error", "held", "finished"}
     (attempt,) = sql.attempts(job)
     assert (attempt["id"], attempt["opened_at"], attempt["worker"]) == (row["attempt_id"], row["claimed_at"], "w1")
+
+
+def test_each_claim_of_several_queues_has_the_token_of_its_own_job(sql: Sql) -> None:
+    sql.enqueue_many({"queue": queue, "priority": number} for number in range(10) for queue in "cab")
+    claims = sql.take(*"bca", n=30)
+    assert [claim["job"]["priority"] for claim in claims] == [number for number in range(10) for _ in range(3)]
+    assert [sql.complete(claim)["status"] for claim in claims] == ["ok"] * 30
+    assert {claim["attempt_id"] for claim in claims} == {
+        row["id"] for row in sql.rows("select id from sluicegate.attempt")
+    }
 
 
 def test_only_the_hash_of_a_lease_token_is_stored(sql: Sql) -> None:
