@@ -56,12 +56,16 @@ class GoneJob(Record):
 
 @dataclass(frozen=True, slots=True)
 class ClaimRefusal(Record):
-    """Why the claim part of a call was refused although its finishes stand."""
+    """Why the claim part of a call was refused although its finishes stand.
+
+    ``outcome_unknown``: the call had been sent before, and that may have claimed: repeat it with the same request id.
+    """
 
     code: str
     message: str
     field: str | None = None
     next_step: str | None = None
+    outcome_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def claim_answer(answer: Answer) -> ClaimAnswer:
     return ClaimAnswer.from_dict(
         {
             **response,
-            "error": None if error is None else _refusal(error),
+            "error": None if error is None else _refusal(error, repeated=answer.get("repeated", False)),
             "finished": answer["finished"],
             "server_time": answer["server_time"],
         }
@@ -55,9 +55,9 @@ def claim_answer(answer: Answer) -> ClaimAnswer:
 
 def claim_answers(answer: Answer) -> ClaimAnswers:
     """The answer to a call with several requests."""
-    shared = {"finished": [], "server_time": answer["server_time"]}
+    shared = {**answer, "finished": []}
     return ClaimAnswers(
-        tuple(claim_answer({"responses": [response], **shared}) for response in answer["responses"]),
+        tuple(claim_answer({**shared, "responses": [response]}) for response in answer["responses"]),
         finishes(answer),
         instant(answer["server_time"]),
     )
@@ -68,8 +68,11 @@ def all_claims(answer: Answer) -> tuple[Claim, ...]:
     return tuple(claim for response in claim_answers(answer).responses for claim in response.claims)
 
 
-def _refusal(error: Answer) -> dict[str, object]:
-    return refusal(error["sqlstate"], error["message"], field=error["field"], hint=error["hint"]).to_dict()
+def _refusal(error: Answer, *, repeated: bool) -> dict[str, object]:
+    told = refusal(error["sqlstate"], error["message"], field=error["field"], hint=error["hint"])
+    if isinstance(told, Unavailable):
+        told.outcome_unknown = repeated
+    return told.to_dict()
 
 
 def claimed_job(answer: Answer) -> Claim:

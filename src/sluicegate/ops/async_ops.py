@@ -123,11 +123,7 @@ class AsyncOps(AsyncBudgetOps):
     ) -> ClaimAnswers:
         named = [replace(ask, request_id=self._request_id(ask.request_id)) for ask in asks]
         arguments = requests.claim_many(named, finished=finished, worker=worker, scope=scope, wait=wait)
-        answer = await self._ask(
-            lambda: self._store.claim(arguments),
-            abandoned=lambda unseen: self._give_back(answers.all_claims(unseen), scope),
-        )
-        return answers.claim_answers(answer)
+        return answers.claim_answers(await self._claims(arguments, scope))
 
     async def claim_job(
         self,
@@ -265,11 +261,19 @@ class AsyncOps(AsyncBudgetOps):
                 await self._calls.run(self._store.wake({"queues": list(call.queues), "scope": call.scope}))
 
     async def _claim(self, arguments: requests.Arguments, scope: str) -> ClaimAnswer:
-        answer = await self._ask(
-            lambda: self._store.claim(arguments),
-            abandoned=lambda unseen: self._give_back(answers.claim_answer(unseen).claims, scope),
-        )
-        return answers.claim_answer(answer)
+        return answers.claim_answer(await self._claims(arguments, scope))
+
+    async def _claims(self, arguments: requests.Arguments, scope: str) -> answers.Answer:
+        """The answer, and whether it is that of the second sending: what that refuses, the first may have claimed."""
+        sent = 0
+
+        def call() -> Any:
+            nonlocal sent
+            sent += 1
+            return self._store.claim(arguments)
+
+        answer = await self._ask(call, lambda unseen: self._give_back(answers.all_claims(unseen), scope))
+        return {**answer, "repeated": sent > 1}
 
     async def _claim_job(self, arguments: requests.Arguments, scope: str) -> answers.Answer:
         return await self._ask(
@@ -299,7 +303,12 @@ class AsyncOps(AsyncBudgetOps):
         except Unavailable as error:
             if not (self._retries and error.outcome_unknown):
                 raise
-        return await self._calls.run(self._renewed(call), abandoned)
+        try:
+            return await self._calls.run(self._renewed(call), abandoned)
+        except Unavailable as error:
+            # Whatever became of the second sending, the first may have taken effect.
+            error.outcome_unknown = True
+            raise
 
     async def _renewed(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         await async_blocking(self._database.renew)

@@ -124,11 +124,7 @@ class SyncOps(SyncBudgetOps):
     ) -> ClaimAnswers:
         named = [replace(ask, request_id=self._request_id(ask.request_id)) for ask in asks]
         arguments = requests.claim_many(named, finished=finished, worker=worker, scope=scope, wait=wait)
-        answer = self._ask(
-            lambda: self._store.claim(arguments),
-            abandoned=lambda unseen: self._give_back(answers.all_claims(unseen), scope),
-        )
-        return answers.claim_answers(answer)
+        return answers.claim_answers(self._claims(arguments, scope))
 
     def claim_job(
         self,
@@ -264,11 +260,19 @@ class SyncOps(SyncBudgetOps):
                 self._calls.run(self._store.wake({"queues": list(call.queues), "scope": call.scope}))
 
     def _claim(self, arguments: requests.Arguments, scope: str) -> ClaimAnswer:
-        answer = self._ask(
-            lambda: self._store.claim(arguments),
-            abandoned=lambda unseen: self._give_back(answers.claim_answer(unseen).claims, scope),
-        )
-        return answers.claim_answer(answer)
+        return answers.claim_answer(self._claims(arguments, scope))
+
+    def _claims(self, arguments: requests.Arguments, scope: str) -> answers.Answer:
+        """The answer, and whether it is that of the second sending: what that refuses, the first may have claimed."""
+        sent = 0
+
+        def call() -> Any:
+            nonlocal sent
+            sent += 1
+            return self._store.claim(arguments)
+
+        answer = self._ask(call, lambda unseen: self._give_back(answers.all_claims(unseen), scope))
+        return {**answer, "repeated": sent > 1}
 
     def _claim_job(self, arguments: requests.Arguments, scope: str) -> answers.Answer:
         return self._ask(
@@ -298,7 +302,12 @@ class SyncOps(SyncBudgetOps):
         except Unavailable as error:
             if not (self._retries and error.outcome_unknown):
                 raise
-        return self._calls.run(self._renewed(call), abandoned)
+        try:
+            return self._calls.run(self._renewed(call), abandoned)
+        except Unavailable as error:
+            # Whatever became of the second sending, the first may have taken effect.
+            error.outcome_unknown = True
+            raise
 
     def _renewed(self, call: Callable[[], T]) -> T:
         sync_blocking(self._database.renew)

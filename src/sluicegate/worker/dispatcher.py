@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import compress
 
 from sluicegate.client import Client
 from sluicegate.errors import InvalidArgument, SluicegateError, Unavailable
@@ -52,7 +53,8 @@ class Dispatcher:
         self._on_fault = on_fault
         self._finishes: list[Ended] = []
         self._held_up: dict[int, Ended] = {}
-        # Claims whose answer is not known yet. They are repeated as they are, so that a lost answer loses no claim.
+        # Claims that may have been made without our knowing. They are repeated as they are, with their permits, so that a
+        # lost answer loses no claim.
         self._asks: tuple[ClaimRequest, ...] = ()
         self._give_up_at = float("inf")
         self._refused = Pace(0.1, 2.0)
@@ -86,6 +88,7 @@ class Dispatcher:
             self._lose(ended, why)
 
     async def _tick(self) -> float | None:
+        again = bool(self._asks)
         try:
             plan = await self._plan()
         except Unavailable:
@@ -109,15 +112,14 @@ class Dispatcher:
             self._put_back(batch)
             # A call that was broken off gives back by itself what it brings. Repeated, it could come second, and give
             # back what the repetition has started.
-            if isinstance(error, asyncio.CancelledError) or time.monotonic() > self._give_up_at:
+            if isinstance(error, asyncio.CancelledError) or self._nothing_claimed(error, again=again):
                 self._forget()
             if not plan.asks or isinstance(error, Unavailable) or not isinstance(error, SluicegateError):
                 raise
             self._stop_claiming(error)
             return 0.0
-        self._asks = ()
         self._settle(batch, answer.finished)
-        return self._hear(plan.asks, answer.responses, sent_at)
+        return self._hear(plan.asks, answer.responses, sent_at, again=again)
 
     async def _plan(self) -> Plan:
         if self._asks:
@@ -127,6 +129,12 @@ class Dispatcher:
         finishing = Counter(ended.claim.job.queue for ended in self._sendable())
         ended = Counter(one.claim.job.queue for one in (*self._finishes, *self._held_up.values()))
         return await self._slots.plan(finishing, ended - finishing)
+
+    def _nothing_claimed(self, error: object, *, again: bool) -> bool:
+        """Whether asking once more would find no claim, or is given up; ``again``: it had been sent before."""
+        if time.monotonic() > self._give_up_at:
+            return True
+        return not again and isinstance(error, (Unavailable, ClaimRefusal)) and not error.outcome_unknown
 
     def _forget(self) -> None:
         self._slots.dropped(self._asks)
@@ -200,7 +208,9 @@ class Dispatcher:
         if self._held_up.pop(ended.claim.attempt_id, None) is not None:
             self.finish(ended)
 
-    def _hear(self, asks: Sequence[ClaimRequest], answers: Sequence[ClaimAnswer], sent_at: float) -> float:
+    def _hear(
+        self, asks: Sequence[ClaimRequest], answers: Sequence[ClaimAnswer], sent_at: float, *, again: bool
+    ) -> float:
         refused = [answer.error for answer in answers if answer.error is not None]
         for ask, answer in zip(asks, answers, strict=True):
             self._clock.heard(answer.server_time)
@@ -209,9 +219,19 @@ class Dispatcher:
                 self._tell(ask, answer)
             for claim in answer.claims:
                 self._begin(claim, sent_at, (claim.lease_expires_at - answer.server_time).total_seconds())
-        wait = self._slots.heard(asks, answers, idle=self._is_idle and not self.closing)
+        known = [
+            one.error is None or one.error.code != Unavailable.code or self._nothing_claimed(one.error, again=again)
+            for one in answers
+        ]
+        self._asks = tuple(ask for ask, is_known in zip(asks, known, strict=True) if not is_known)
+        wait: float | None = FOREVER
+        if any(known):
+            idle = self._is_idle and not self.closing
+            wait = self._slots.heard(tuple(compress(asks, known)), tuple(compress(answers, known)), idle=idle)
         # One queue that cannot be asked says nothing about the others: whoever has the slots leaves it alone for a while.
-        if refused and (len(refused) == len(answers) or any(error.code != Unavailable.code for error in refused)):
+        # But nothing else is asked for before it is known what may have been claimed.
+        alone = len(refused) == len(answers) or bool(self._asks)
+        if refused and (alone or any(error.code != Unavailable.code for error in refused)):
             return max(self._refusal(error) for error in refused)
         self._refused.reset()
         if wait is None:
