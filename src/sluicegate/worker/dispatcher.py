@@ -124,8 +124,14 @@ class Dispatcher:
     async def _plan(self) -> Plan:
         if self._asks:
             return Plan(self._asks)
+        plan = Plan() if self.closing else await self._planned()
+        # It may have been told to stop meanwhile.
         if self.closing:
+            self._slots.dropped(plan.asks)
             return Plan()
+        return plan
+
+    async def _planned(self) -> Plan:
         finishing = Counter(ended.claim.job.queue for ended in self._sendable())
         ended = Counter(one.claim.job.queue for one in (*self._finishes, *self._held_up.values()))
         return await self._slots.plan(finishing, ended - finishing)

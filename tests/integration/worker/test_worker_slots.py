@@ -198,5 +198,16 @@ def command_slots(client: Client, queues: tuple[str, ...], *, drain: bool = Fals
     return made[0]
 
 
+async def test_what_a_plan_took_comes_back_when_it_is_dropped(client: Client) -> None:
+    await client.enqueue_many([NewJob("q") for _ in range(3)])
+    slots = SharedSlots(client, checked({"q": QueueConfig(rate_per_second=0.001, burst=2)}), _never)
+    for _ in range(2):
+        asks = (await planned(slots)).asks
+        assert [ask.n for ask in asks] == [2]
+        assert slots._tokens("q") == 0
+        slots.dropped(asks)
+        assert (slots._tokens("q"), slots._permits.total, slots.running) == (2, 0, 0)
+
+
 def _never(*_: object) -> NoReturn:
     raise AssertionError("nothing was claimed")

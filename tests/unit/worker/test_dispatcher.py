@@ -118,3 +118,17 @@ async def test_what_is_still_in_doubt_a_while_after_closing_is_left_to_its_lease
     assert await one._tick() is None
     assert database.asked == [(A, B), (A,)]
     assert slots.heard_of == [(B,), (A,)]
+
+
+async def test_what_was_planned_while_it_was_told_to_stop_is_not_claimed() -> None:
+    database, slots = Database(), Free(A, B)
+    slots.go.clear()
+    one = dispatcher(database, slots)
+    one.loop.start()
+    await asyncio.sleep(0)
+    one.close()
+    slots.go.set()
+    async with asyncio.timeout(60):
+        await one.loop.wait()
+    assert database.asked == []
+    assert slots.given_back == [A, B]
