@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import threading
+import time
 import urllib.error
 import urllib.request
 from functools import partial
@@ -140,6 +141,28 @@ async def test_a_lost_lease_ends_its_handler_and_reports_nothing(client: Client,
     ]
     report = await worker.finished()
     assert (report.claimed, report.done, report.lost) == (2, 1, 1)
+
+
+async def test_a_handler_that_kept_the_loop_and_ended_within_its_lease_has_done_its_job(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody could tell it to end in time, and nobody had to."""
+    monkeypatch.setattr("sluicegate.worker.leases._FAREWELL_MOST", 598.0)
+    monkeypatch.setattr("sluicegate.worker.leases._FAREWELL_SHARE", 1.0)
+    runs = 0
+
+    async def do() -> None:
+        nonlocal runs
+        runs += 1
+        assert worker._run is not None
+        farewell_at = worker._run._keeper._alarm_at
+        while time.monotonic() <= farewell_at:
+            pass
+
+    await client.enqueue("q")
+    worker = Worker(client, app_of(do), lease_seconds=600, drain=True)
+    report = await worker.run()
+    assert (runs, report.claimed, report.done, report.lost) == (1, 1, 1, 0)
 
 
 class Late(Client):

@@ -159,3 +159,17 @@ async def test_more_leases_than_fit_one_call_are_renewed_in_several(keeper: Leas
         await heard(one)
     assert not any(one.lost for one in (*late, *due))
     await keeper.loop.stop()
+
+
+async def test_what_ended_before_its_lease_did_has_not_lost_it_though_nobody_could_tell_it_to_end(
+    keeper: LeaseKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluicegate.worker.leases._FAREWELL_MOST", LENGTH)
+    monkeypatch.setattr("sluicegate.worker.leases._FAREWELL_SHARE", 1.0)
+    in_time, too_late = Holder(1, ends=LENGTH / 2), Holder(2, ends=-5)
+    for one in (in_time, too_late):
+        keeper.hold(one.lease)
+    assert in_time.lease.farewell_at < time.monotonic()
+    assert not keeper.has_run_out(in_time.lease.claim)
+    assert keeper.has_run_out(too_late.lease.claim)
+    assert "the worker's event loop stood still" in too_late.lost[0]
