@@ -275,7 +275,7 @@ class Client(AsyncBudgets):
     async def heartbeat_many(
         self, leases: Iterable[Claim | Lease], *, lease_seconds: int | None = None, shorten: bool = False
     ) -> tuple[Heartbeat, ...]:
-        """Renew 1 to 10,000 leases in one call; a lost one is a ``conflict`` in its own answer and raises nothing."""
+        """Renew 1 to 10,000 leases in one call, one answer each: ``conflict`` if it was lost, ``unavailable`` if another transaction holds the job."""
         return await self._ops.heartbeat_many(leases, scope=self.scope, lease_seconds=lease_seconds, shorten=shorten)
 
     async def complete(self, lease: Claim | Lease, result: Any = None, *, summary: str | None = None) -> Finish:

@@ -114,6 +114,20 @@ def test_a_bad_item_among_many_is_named_and_nothing_is_renewed(sql: Sql) -> None
         sql.call("heartbeat_many", items=[fine], scope="team:nobody")
 
 
+def test_a_job_that_another_transaction_holds_is_not_waited_for_even_where_it_is_the_only_one(
+    sql: Sql, another: OpenSql
+) -> None:
+    sql.do("alter function sluicegate.heartbeat_many set lock_timeout = '50s'; set statement_timeout = '20s'")
+    job = sql.enqueue()
+    claim = sql.take_one()
+    holder = another()
+    with holder.transaction():
+        holder.do("select from sluicegate.job where id = %s for update", job)
+        (answer,) = sql.call("heartbeat_many", items=[lease(claim)])["heartbeats"]
+        assert (answer["status"], answer["lease_expires_at"]) == ("unavailable", None)
+    assert sql.call("heartbeat_many", items=[lease(claim)])["heartbeats"][0]["status"] == "ok"
+
+
 def test_one_job_that_another_transaction_holds_does_not_hold_up_the_heartbeats_of_others(
     sql: Sql, another: OpenSql
 ) -> None:

@@ -7,12 +7,19 @@ create or replace function sluicegate.heartbeat(
 ) returns jsonb
 language plpgsql security definer
 set search_path = sluicegate, pg_temp
+set enable_seqscan = off
+set plan_cache_mode = force_generic_plan
+set lock_timeout = '10s'
 as $$
 declare
-    v_answer jsonb := sluicegate.heartbeat_many(jsonb_build_array(jsonb_build_object(
+    v_scope_id bigint := sluicegate.scope_id(p_scope);
+    v_answer jsonb;
+begin
+    perform sluicegate.wait_briefly();
+    perform 1 from sluicegate.job j where j.id = p_job_id and j.scope_id = v_scope_id for no key update;
+    v_answer := sluicegate.heartbeat_many(jsonb_build_array(jsonb_build_object(
         'job_id', p_job_id, 'lease_token', p_lease_token, 'lease_seconds', p_lease_seconds, 'shorten', p_shorten, 'note', p_note
     )), p_scope);
-begin
     return v_answer -> 'heartbeats' -> 0 || jsonb_build_object('server_time', v_answer -> 'server_time');
 end
 $$;

@@ -1,6 +1,6 @@
--- Extends many leases at once, one answer each in input order. One job is waited for; of several, those that another
--- transaction holds are left out and answered unavailable, so that one cannot hold up the others. A superseded token is a
--- conflict, and recorded. Raises SG001, SG002.
+-- Extends many leases at once, one answer each in input order. Those that another transaction holds are left out and
+-- answered unavailable, so that nothing holds up the others, or the caller. A superseded token is a conflict, and
+-- recorded. Raises SG001, SG002.
 -- grants: worker
 create or replace function sluicegate.heartbeat_many(p_items jsonb, p_scope text default 'endpoint:default') returns jsonb
 language plpgsql security definer
@@ -13,27 +13,23 @@ as $$
 declare
     v_scope_id bigint := sluicegate.scope_id(p_scope);
     v_ids bigint[];
-    v_left_out bigint[] := '{}';
+    v_left_out bigint[];
     v_now timestamptz;
     v_answers jsonb;
 begin
     perform sluicegate.wait_briefly();
     perform sluicegate.check_heartbeats(p_items);
     v_ids := array(select (e ->> 'job_id')::bigint from jsonb_array_elements(p_items) e);
-    if cardinality(v_ids) = 1 then
-        perform 1 from sluicegate.job j where j.id = v_ids[1] and j.scope_id = v_scope_id for no key update;
-    else
-        v_left_out := array(select j.id from sluicegate.job j where j.id = any (v_ids) and j.scope_id = v_scope_id);
-        v_ids := array(
-            select l.id from (
-                select j.id from sluicegate.job j
-                where j.id = any (v_ids) and j.scope_id = v_scope_id
-                order by j.id
-                for no key update skip locked
-            ) l
-        );
-        v_left_out := array(select o from unnest(v_left_out) o where o <> all (v_ids));
-    end if;
+    v_left_out := array(select j.id from sluicegate.job j where j.id = any (v_ids) and j.scope_id = v_scope_id);
+    v_ids := array(
+        select l.id from (
+            select j.id from sluicegate.job j
+            where j.id = any (v_ids) and j.scope_id = v_scope_id
+            order by j.id
+            for no key update skip locked
+        ) l
+    );
+    v_left_out := array(select o from unnest(v_left_out) o where o <> all (v_ids));
     v_now := sluicegate.clock();
     with item as materialized (
         select i.ord, i.job_id, sha256(convert_to(i.lease_token, 'UTF8')) as token_hash, i.lease_seconds::integer as lease_seconds,
