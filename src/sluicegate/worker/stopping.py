@@ -42,7 +42,8 @@ class _Signals:
 
     def add(self, stop: StopRequest) -> None:
         self._stops.append(stop)
-        if len(self._stops) > 1:
+        # Those of runs that end at once have been given back already.
+        if self._before:
             return
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:

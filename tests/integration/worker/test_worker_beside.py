@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sluicegate import App, Client, InvalidArgument, Unavailable, Worker
+from sluicegate.worker.stopping import StopRequest, stopped_by_signals
 from tests.integration.worker.test_worker_life import app_of, counted, is_ready
 from tests.support.waiting import eventually_async
 
@@ -71,6 +72,25 @@ async def test_a_signal_stops_every_worker_of_the_process(client: Client) -> Non
         await asyncio.gather(*running)
     assert [worker.health().state for worker in workers] == ["stopped"] * 3
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+async def test_a_worker_that_begins_while_another_ends_at_once_hears_the_next_signal() -> None:
+    first, second = StopRequest(), StopRequest()
+    elsewhere: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: elsewhere.append(number))
+    try:
+        with stopped_by_signals(first):
+            for stop in (first.asked, first.at_once):
+                os.kill(os.getpid(), signal.SIGTERM)
+                await asyncio.wait_for(stop.wait(), 60)
+            with stopped_by_signals(second):
+                os.kill(os.getpid(), signal.SIGTERM)
+                await eventually_async(lambda: is_true(second.asked.is_set() or bool(elsewhere)), "it is heard")
+                assert (second.asked.is_set(), second.at_once.is_set(), elsewhere) == (True, False, [])
+        os.kill(os.getpid(), signal.SIGTERM)
+        await eventually_async(lambda: is_true(elsewhere == [signal.SIGTERM]), "it has the effect it had before")
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize("how", ["ask", "stop"])
