@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from sluicegate.client import Client
-from sluicegate.errors import InvalidArgument, NoQueues
+from sluicegate.errors import InvalidArgument, NoQueues, Unavailable
 from sluicegate.model import Claim, Deferral, Demand
 from sluicegate.model.health import WorkerHealth
 from sluicegate.ops import validate
@@ -29,6 +29,7 @@ from sluicegate.worker.terms import MAX_SECONDS
 _CONNECTIONS = 3
 _A = {Client: "a Client (the asynchronous one)", App: "an App"}
 _LONGEST_POLL = 3600.0
+_ANEW = "Make a new Worker, unless it was meant to stop."
 _SHORTEST_POLL = 0.01
 
 
@@ -175,18 +176,22 @@ class Worker:
             self._state = "stopped"
 
     async def started(self) -> None:
-        """Wait until it is ready: the database has answered. Raises what ended it before that, InvalidArgument before ``start``."""
+        """Wait until it is ready: the database has answered. Raises what ended it before that, Unavailable if it was stopped,
+        InvalidArgument before ``start``."""
         if self._over is None:
             raise InvalidArgument(
                 "The worker has not been started.", field="worker", next_step="Call `await worker.start()` first."
             )
         reached = asyncio.ensure_future(self._reached.wait())
         over = asyncio.ensure_future(self.finished())
-        await asyncio.wait((reached, over), return_when=asyncio.FIRST_COMPLETED)
-        for task in (reached, over):
-            task.cancel()
+        try:
+            await asyncio.wait((reached, over), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (reached, over):
+                task.cancel()
         if not self._reached.is_set():
             over.result()
+            raise Unavailable("The worker ended before the database had answered it.", retriable=False, next_step=_ANEW)
 
     def ask_to_stop(self, reason: str = "it was asked to") -> None:
         """Claim nothing more; the second time, cancel what runs at once. Does not wait. Before ``start``: never begin."""

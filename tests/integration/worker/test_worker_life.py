@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import psycopg
 import pytest
@@ -270,6 +270,49 @@ async def test_it_is_ready_when_the_database_has_answered_and_says_what_keeps_it
         await outside.execute(f'alter database "{name}" allow_connections true')
         await eventually_async(lambda: is_ready(worker, True), "it is ready again, with nothing to do")
         assert worker.health().fault is None
+
+
+class Mute(Client):
+    """A client whose worker is never told what waits."""
+
+    def beside(self, **options: int) -> Client:
+        found = super().beside(**options)
+        found.__class__ = Mute
+        return found
+
+    async def demand(self, *_: Any, **__: Any) -> NoReturn:
+        raise Unavailable("It does not answer.")
+
+
+async def test_one_that_ended_before_it_was_ready_says_so_to_whoever_waits_for_that(dsn: str) -> None:
+    async def do() -> None: ...
+
+    async with Mute(dsn) as mute, Worker(mute, app_of(do)) as worker:
+        waiting = asyncio.create_task(worker.started())
+        await worker.stop()
+        with pytest.raises(Unavailable, match="ended before"):
+            await waiting
+
+
+async def test_who_waits_no_longer_for_its_start_leaves_no_task(dsn: str) -> None:
+    async def do() -> None: ...
+
+    async with Mute(dsn) as mute, Worker(mute, app_of(do)) as worker:
+        before = asyncio.all_tasks()
+        waiting = asyncio.create_task(worker.started())
+        helpers = await eventually_async(lambda: waiting_since(before), "it waits")
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await asyncio.wait(helpers, timeout=15)
+        assert all(task.cancelled() for task in helpers)
+
+
+async def waiting_since(before: set[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
+    """The new tasks that wait for the start and for the end of a worker."""
+    names = {task: getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks() - before}
+    found = {task for task, name in names.items() if name in ("Worker.finished", "Event.wait")}
+    return found if len(found) == 2 else set()
 
 
 async def is_ready(worker: Worker, ready: bool) -> bool:
