@@ -136,13 +136,23 @@ def test_messages_speak_of_options(cli: Cli) -> None:
         )
 
 
-def test_a_limit_of_0_is_named_where_it_pauses(cli: Cli) -> None:
+def test_a_limit_of_0_is_named_where_it_closes_and_is_no_pause_that_resume_ends(cli: Cli) -> None:
     enqueued(cli, 1)
     cli("queue", "budget", "set", "reviews", "--per-hour", "0")
-    assert "now: closed, paused: 0 an hour (paused), until" in cli("queue", "budget", "show", "reviews").out
-    assert "paused: 0 an hour (paused;" in cli("claim", "reviews", status=1).err
+    assert "now: closed, its limit is 0 an hour (paused), until" in cli("queue", "budget", "show", "reviews").out
+    assert "its limit is 0 an hour (paused;" in cli("claim", "reviews", status=1).err
+    error = cli.refused("queue", "budget", "resume", "reviews")
+    assert (error["code"], error["next_step"].startswith("Its limit is 0 an hour, which no resume ends: ")) == (
+        "conflict", True,
+    )  # fmt: skip
     cli("queue", "budget", "pause", "reviews", "--reason", "down")
-    assert "now: closed, paused (paused), until" in cli("queue", "budget", "show", "reviews").out
+    assert "now: closed, paused, until" in cli("queue", "budget", "show", "reviews").out
+    (job,) = cli("jobs", "--json").json["jobs"]
+    assert "  closed    paused, until it is opened (down)\n" in cli("explain", str(job["id"])).out
+    cli("queue", "budget", "set", "reviews", "--per-hour", "none")
+    cli("queue", "budget", "resume", "reviews")
+    error = cli.refused("queue", "budget", "resume", "reviews")
+    assert error["next_step"] == "There is nothing to resume."
 
 
 def test_a_reset_tells_what_it_forgave_and_show_keeps_it(cli: Cli) -> None:

@@ -169,3 +169,16 @@ def test_a_cancelled_job_ends_at_once_or_when_its_holder_hears_of_it(cli: Cli, c
     done = claimed()
     cli("complete", str(done["job"]["id"]), env={"SLUICEGATE_LEASE_TOKEN": done["lease_token"]})
     assert cli.refused("cancel", str(done["job"]["id"]))["state"] == "done"
+
+
+def test_a_job_that_waits_for_its_time_in_a_closed_queue_is_told_both_and_what_admits_it(cli: Cli) -> None:
+    cli("enqueue", "reviews", "1")
+    later = str(cli("enqueue", "reviews", "--run-at", "2999-01-01T00:00:00Z", "--json").json["id"])
+    assert f"  now       sluicegate retry {later}\n" in cli("explain", later).out
+    cli("queue", "budget", "set", "reviews", "--per-day", "1")
+    cli("claim", "reviews")
+    told = cli("explain", later).out
+    assert "it waits for its time, 2" in told
+    assert "; its queue is closed now, its budget is used up, until " in told
+    assert "  closed    1 of 1 this day, until " in told
+    assert f"  now       sluicegate queue budget set --per-day 2 reviews && sluicegate retry {later}\n" in told

@@ -165,10 +165,7 @@ def test_a_queue_that_is_closed_is_told_and_is_no_reason_to_wait_when_draining(w
     seen = events(work("work", "doing:app", "--drain", "--json").out)
     assert [event["event"] for event in seen] == ["deferred", "ended"]
     assert (seen[0]["queue"], seen[0]["deferred"]["reason"]) == ("q", "paused")
-    assert (
-        "q is deferred: paused (paused; paused), until it is opened; 1 job waiting"
-        in work("work", "doing:app", "--drain").out
-    )
+    assert "q is deferred: paused, until it is opened; 1 job waiting" in work("work", "doing:app", "--drain").out
 
 
 def test_what_is_no_app_is_refused_before_anything_is_claimed(work: Cli) -> None:

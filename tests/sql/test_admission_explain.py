@@ -252,8 +252,41 @@ def test_outside_the_default_scope_the_command_names_it(sql: Sql, kind: str) -> 
     command = explain(sql, second, scope=scope)["command"]
     assert command == f"sluicegate queue budget set --max-in-flight 2 --{kind} acme q"
     obey(sql, command, scope)
-    assert sql.call("claim_job", job_id=second, scope=scope)["status"] == "ok"
-    assert explain(sql, later, scope=scope)["command"] == f"sluicegate retry {later} --scope {scope}"
+    retry = f"sluicegate retry {later} --scope {scope}"
+    for _ in range(2):  # behind another job, and in a full queue
+        assert explain(sql, later, scope=scope)["command"] == (
+            f"sluicegate queue budget set --max-in-flight 3 --{kind} acme q && {retry}"
+        )
+        assert sql.call("claim_job", job_id=second, scope=scope)["status"] in ("ok", "conflict")
+    sql.call("clear_admission_policy", queue="q", scope=scope)
+    assert explain(sql, later, scope=scope)["command"] == retry
+
+
+def test_in_a_closed_queue_retry_alone_would_not_start_what_waits_for_its_time(sql: Sql) -> None:
+    first, _ = jobs(sql, 2)
+    later = sql.enqueue("q", run_at=NOON + timedelta(minutes=1))
+    govern(sql, "q", window(1))
+    ask(sql)
+    told = explain(sql, later)
+    opening, retry = told["command"].split(" && ")
+    assert (told["waits_for"], retry) == ("run_at", f"sluicegate retry {later}")
+    obey(sql, opening)
+    sql.call("retry", job_id=later)
+    assert [claim["job"]["id"] for claim in ask(sql, n=3)["claims"]] == [first + 1, later]
+    govern(sql, "shut", window(1), window(1, tz="Asia/Tokyo"))
+    waits = sql.enqueue("shut", run_at=NOON + timedelta(minutes=1))
+    assert explain(sql, waits)["command"] == f"sluicegate retry {waits}"
+    sql.enqueue("shut")
+    ask(sql, "shut")
+    assert explain(sql, waits)["command"] is None, "no number would do, and retry would start nothing"
+
+
+def test_the_reason_of_a_pause_is_told_while_it_lasts(sql: Sql) -> None:
+    (job,) = jobs(sql, 1)
+    sql.call("pause_queue", queue="q", reason="lunch")
+    assert explain(sql, job)["paused_reason"] == "lunch"
+    sql.call("resume_queue", queue="q")
+    assert explain(sql, job)["paused_reason"] is None
 
 
 @pytest.mark.parametrize(

@@ -37,13 +37,13 @@ _UNTIL = {
 
 
 def why(reason: str | None, gates: Sequence[ClosedGate] = ()) -> str:
-    """A reason in words; a limit of 0 pauses a queue as well, and is named."""
-    if reason == "paused" and (zeros := _zeros(gates)):
-        return f"paused: {', '.join(zeros)}"
+    """A reason in words; a limit of 0, which closes a queue as a pause does, is named instead: no ``resume`` ends it."""
+    if reason == "paused" and (zeros := zero_limits(gates)):
+        return f"its limit is {', '.join(zeros)}"
     return _REASONS.get(reason or "", (reason or "unknown").replace("_", " "))
 
 
-def _zeros(gates: Sequence[ClosedGate]) -> list[str]:
+def zero_limits(gates: Sequence[ClosedGate]) -> list[str]:
     if any(one.gate == "pause" and getattr(one, "closed", True) for one in gates):
         return []
     return [
@@ -63,11 +63,17 @@ def opens(at: datetime | None, reason: str | None, *, exact: bool) -> str:
 def deferred(entry: Deferral) -> str:
     """A closed queue in a line."""
     waiting = count(entry.pending, "job") + ("" if entry.pending_exact else " or more")
-    gates = ", ".join(gate(one) for one in entry.all)
-    return (
-        f"{entry.queue} is deferred: {why(entry.reason, entry.all)} ({entry.reason}; {gates}), "
-        f"{opens(entry.next_eligible_at, entry.reason, exact=entry.exact)}; {waiting} waiting"
+    said = _coded(entry.reason, entry.all, ", ".join(map(gate, entry.all)))
+    return f"{entry.queue} is deferred: {said}, {opens(entry.next_eligible_at, entry.reason, exact=entry.exact)}" + (
+        f"; {waiting} waiting" if entry.pending else ""
     )
+
+
+def _coded(reason: str | None, gates: Sequence[ClosedGate], *details: str) -> str:
+    """A reason in words with its code, which scripts know it by, and more details; nothing is said twice."""
+    said = why(reason, gates)
+    more = "; ".join(text for text in (reason, *details) if text and text != said)
+    return f"{said} ({more})" if more else said
 
 
 def gate(found: ClosedGate) -> str:
@@ -148,7 +154,8 @@ def standing_of(verdict: Verdict | JobAdmission, gates: Sequence[ClosedGate] = (
     """What a verdict says, in words."""
     if verdict.state == "admitted":
         return "open"
-    return f"closed, {why(verdict.reason, gates)} ({verdict.reason}), {opens(verdict.next_eligible_at, verdict.reason, exact=verdict.exact)}"
+    until = opens(verdict.next_eligible_at, verdict.reason, exact=verdict.exact)
+    return f"closed, {_coded(verdict.reason, gates)}, {until}"
 
 
 def change(found: QueueAdmission) -> list[str]:

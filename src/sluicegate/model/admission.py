@@ -286,6 +286,7 @@ class Explanation(Record):
     class; ``expected_at`` is when it runs if nothing changes, None if that is not known, and a hint only unless
     ``expected_exact``. ``command`` would admit it now, also past those before it; None if nothing is in its way. ``holders``
     are up to ten jobs that fill the in-flight limit, the one whose lease ends first in front; empty if that is not full.
+    ``paused_reason`` is what was said when the queue was paused, None if it is not.
     """
 
     job: JobRow
@@ -302,6 +303,7 @@ class Explanation(Record):
     command: str | None
     holders: tuple[Holder, ...]
     server_time: datetime
+    paused_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from sluicegate.cli.job_views import state
 from sluicegate.cli.output import Output, local
 
 if TYPE_CHECKING:
-    from sluicegate.model import Explanation
+    from sluicegate.model import Explanation, Verdict
 
 
 def run(job_id: JobId, /, *, common: Common = Common()) -> None:
@@ -27,11 +27,13 @@ def run(job_id: JobId, /, *, common: Common = Common()) -> None:
 def _lines(found: Explanation) -> list[str]:
     job, verdict = found.job, found.verdict
     lines = [f"job {job.id} of {job.queue} is {state(job)}: {_short(found).removesuffix('.')}."]
-    if found.waits_for == "admission":
+    if found.waits_for in ("admission", "run_at"):
         lines += [
             f"  closed    {gate(one)}, {opens(one.until, one.gate if one.limit else None, exact=one.exact)}"
+            + (f" ({found.paused_reason})" if one.gate == "pause" and found.paused_reason else "")
             for one in verdict.all
         ]
+    if found.waits_for == "admission":
         lines += [
             f"  held by   job {one.job_id}{f' ({one.kind})' if one.kind else ''}, {one.worker or 'somebody'}, "
             f"since {local(one.claimed_at)}, until {local(one.lease_expires_at)} unless renewed"
@@ -52,14 +54,12 @@ def _short(found: Explanation) -> str:
     verdict = found.verdict
     match found.waits_for:
         case "admission" if verdict.state == "deferred":
-            until = opens(verdict.next_eligible_at, verdict.reason, exact=verdict.exact)
-            return f"deferred, {why(verdict.reason, verdict.all)}" + (
-                f": {verdict.fault}" if verdict.fault else f", {until}"
-            )
+            return f"deferred, {_closed(verdict)}"
         case "admission":
             return "it may start; the next claim of its queue takes the first in line"
         case "run_at":
-            return f"it waits for its time, {local(found.job.run_at)}"
+            closed = f"; its queue is closed now, {_closed(verdict)}" if verdict.state == "deferred" else ""
+            return f"it waits for its time, {local(found.job.run_at)}{closed}"
         case "running":
             return f"{found.job.worker or 'somebody'} works on it until {local(found.job.lease_expires_at)}"
         case "end":
@@ -69,3 +69,9 @@ def _short(found: Explanation) -> str:
             return f"its lease ran out {ran_out} and {left}; the next claim while its queue is open, or reap, makes it {becomes}"
         case _:
             return "it waits for nothing"
+
+
+def _closed(verdict: Verdict) -> str:
+    """Why a queue is closed, and until when."""
+    until = opens(verdict.next_eligible_at, verdict.reason, exact=verdict.exact)
+    return why(verdict.reason, verdict.all) + (f": {verdict.fault}" if verdict.fault else f", {until}")

@@ -21,6 +21,7 @@ declare
     v_expected timestamptz;
     v_exact boolean;
     v_command text;
+    v_due sluicegate.job;
 begin
     select j.* into v_job from sluicegate.job j where j.id = p_job_id and j.scope_id = v_scope_id;
     if not found then
@@ -47,8 +48,16 @@ begin
         -- Who else will wait by then is not known.
         select e.at, e.exact and not v_queue.governed into v_expected, v_exact
         from sluicegate.expected_at(v_job.queue_id, v_verdict, 0, 0, false, v_job.run_at) e;
-        v_command := concat_ws(' ', 'sluicegate retry', p_job_id,
-            '--scope ' || nullif(coalesce(p_scope, 'endpoint:default'), 'endpoint:default'));
+        -- As it would stand if it were due: in a closed queue retry alone starts nothing.
+        v_due := v_job;
+        v_due.state := 'pending';
+        v_due.run_at := v_now;
+        select sluicegate.admitting_command(v_queue.name, p_scope, v_verdict, p.ahead, p.fresh, false) into v_command
+        from sluicegate.job_position(v_due, v_now) p where p.exact;
+        if v_command is not null or v_verdict ->> 'state' = 'admitted' then
+            v_command := concat_ws(' && ', v_command, concat_ws(' ', 'sluicegate retry', p_job_id,
+                '--scope ' || nullif(coalesce(p_scope, 'endpoint:default'), 'endpoint:default')));
+        end if;
     end if;
     return jsonb_build_object(
         'status', 'ok', 'job', sluicegate.job_row(v_job.id) || jsonb_build_object('admission',
@@ -60,6 +69,8 @@ begin
             when v_verdict -> 'all' @> '[{"gate": "in_flight"}]' then sluicegate.holders(v_job.queue_id, 10)
             else '[]'::jsonb
         end,
+        'paused_reason', case when v_verdict -> 'all' @> '[{"gate": "pause"}]' then
+            (select p.paused_reason from sluicegate.policy p where p.queue_id = v_job.queue_id) end,
         'command', v_command, 'server_time', v_now);
 end
 $$;
