@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -52,7 +53,11 @@ def settings(common: Common) -> Settings:
 
 
 def announce(common: Common, found: Settings) -> None:
-    """Say that the private PostgreSQL is about to be made, which takes some seconds, once."""
+    """Say that the private PostgreSQL is about to be made, which takes some seconds, once.
+
+    From here on a connection that is lost is ours to tell: the pool's own warnings go to whoever has set up logging only.
+    """
+    logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
     if found.dsn is None and not os.path.lexists(found.data_dir):
         Output(json=common.json).note(f"Making a private PostgreSQL in {found.data_dir} (once; a few seconds).")
 

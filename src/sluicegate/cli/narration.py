@@ -36,20 +36,47 @@ def document(event: WorkerEvent, worker: str) -> dict[str, Any]:
     }
 
 
-def line(event: WorkerEvent, queues: str) -> str | None:
-    """The same in words, None for what is nothing to tell."""
+class Narrator:
+    """The same in words. Keeps count of what runs, so that it can say what a worker waits for when it is stopped."""
+
+    def __init__(self, queues: str, grace: float) -> None:
+        self._queues = queues
+        self._grace = grace
+        self._running: set[int] = set()
+
+    def line(self, event: WorkerEvent) -> str | None:
+        """What to tell, None for what is nothing to tell."""
+        if event.deferral is not None:
+            return deferred(event.deferral)
+        if event.kind == "waiting":
+            # For whoever looks on: a log of lines is about jobs.
+            return f"Waiting for jobs in {self._queues}. Ctrl-C ends it." if sys.stdout.isatty() else None
+        if event.kind == "stopping":
+            return f"Stopping: {(event.message or '').strip()}{self._left()}"
+        if event.claim is not None:
+            attempt = event.claim.attempt_id
+            self._running.add(attempt) if event.kind == "started" else self._running.discard(attempt)
+        return _line(event)
+
+    def _left(self) -> str:
+        if not (running := len(self._running)):
+            return "."
+        jobs, are, them = ("One job", "is", "it") if running == 1 else (f"{running} jobs", "are", "them")
+        if self._grace == 0:
+            return f". {jobs} still running {are} ended now."
+        return (
+            f". {jobs} still running may take {span(self._grace)} more, and {are} ended and given back after that. "
+            f"A second signal ends {them} at once."
+        )
+
+
+def _line(event: WorkerEvent) -> str:
     message = (event.message or "").strip()
-    if event.deferral is not None:
-        return deferred(event.deferral)
-    if event.kind == "waiting":
-        # For whoever looks on: a log of lines is about jobs.
-        return f"Waiting for jobs in {queues}. Ctrl-C ends it." if sys.stdout.isatty() else None
     if event.claim is None:
         words = {
             "database_away": "The database is out of reach; waiting for it",
             "database_back": "The database is back",
             "housekeeping": "The worker could not tidy up in the database",
-            "stopping": "Stopping",
         }
         return words.get(event.kind, event.kind) + (f": {message}" if message else ".")
     job = event.claim.job
@@ -65,17 +92,17 @@ def ended(report: WorkerReport, worker: str) -> dict[str, Any]:
 
 
 def last_line(report: WorkerReport) -> str:
-    """The end of a run in words."""
+    """The end of a run in words: its numbers add up to that of the attempts."""
+    dead = f" ({count(report.dead_letters, 'dead letter')} among them)" if report.dead_letters else ""
     parts = [
         f"{number} {what}"
         for what, number in (
             ("done", report.done),
-            ("failed", report.failed),
+            (f"failed{dead}", report.failed),
             ("cancelled", report.cancelled),
             ("released", report.released),
             ("lost", report.lost),
         )
         if number
     ]
-    dead = f", {count(report.dead_letters, 'dead letter')}" if report.dead_letters else ""
-    return f"{count(report.claimed, 'attempt')} in {span(report.seconds)}: {', '.join(parts) or 'nothing to do'}{dead}"
+    return f"{count(report.claimed, 'attempt')} in {span(report.seconds)}: {', '.join(parts) or 'nothing to do'}"

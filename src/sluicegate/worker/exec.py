@@ -65,6 +65,7 @@ async def run_exec(
         release_delay=release_delay,
     )
     line = CommandLine(command)
+    line.check_program()
     started_at = time.monotonic()
     run = Run(
         client, lease_seconds=terms.lease_seconds, grace=terms.grace, on_event=on_event, stop=stop or StopRequest()

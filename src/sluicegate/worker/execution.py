@@ -90,7 +90,8 @@ class Execution:
         try:
             arguments = self._tools.line.arguments(self.claim.job.payload)
         except Unusable as error:
-            return FinishItem.failed(self.claim, str(error))
+            # The next attempt would find the same payload, and be charged as well.
+            return FinishItem.failed(self.claim, str(error), retry=False)
         if self._interruption is not None:
             return self._unstarted(self._interruption)
         try:

@@ -87,7 +87,8 @@ class Handling:
         job = self.claim.job
         handler = self._handler = self._shop.app.find(job.queue, job.kind)
         if handler is None:
-            return without_handler(self.claim, self._shop.clock.now())
+            known = [one.kind for one in self._shop.app.handlers if one.queue == job.queue]
+            return without_handler(self.claim, self._shop.clock.now(), known)
         try:
             arguments = handler.arguments(job.payload)
         except BaseException as error:  # noqa: BLE001 - what checks the arguments is the user's own as well

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import inspect
 import traceback
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +18,8 @@ from sluicegate.ops.requests import MAX_RETRY_SECONDS
 _MOST_TRACE = 8000
 # Somebody who has just refused, or a deployment that is under way, is not asked again at once.
 _LATER = timedelta(minutes=1)
+# Enough to see what was mistyped.
+_MOST_KINDS = 10
 
 
 class JobOutcome(Exception):
@@ -104,12 +107,16 @@ def _to_come(wished: datetime | None, now: datetime) -> datetime:
     return wished if wished is not None and wished > now else now + _LATER
 
 
-def without_handler(claim: Claim, now: datetime) -> FinishItem:
+def without_handler(claim: Claim, now: datetime, known: Sequence[str]) -> FinishItem:
     """The finish for a job that nobody here can do. Every try is charged, so the next one is not made at once."""
     kind = f"kind {claim.job.kind}" if claim.job.kind else "jobs without a kind"
+    kinds = ", ".join(sorted(name or "none" for name in known)[:_MOST_KINDS]) + (
+        ", …" if len(known) > _MOST_KINDS else ""
+    )
     return FinishItem.released(
         claim,
-        reason=f"This worker has no handler for {kind} in queue {claim.job.queue}.",
+        reason=f"This worker has no handler for {kind} in queue {claim.job.queue}, only for: {kinds}. The job goes back for "
+        "a minute without having used up an attempt, but the claim is charged to a budget each time: start a worker that has one, or cancel the job.",
         not_before=now + _LATER,
         started=False,
     )

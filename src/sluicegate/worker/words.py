@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from sluicegate.errors import InvalidArgument
@@ -50,6 +52,19 @@ class CommandLine:
     @property
     def program(self) -> str:
         return self._words[0]
+
+    def check_program(self) -> None:
+        """Raises InvalidArgument if the program is not there: every claim for it would be charged in vain."""
+        if shutil.which(self.program) is not None:
+            return
+        there = Path(self.program).exists() and "/" in self.program
+        raise InvalidArgument(
+            f"{self.program} cannot be executed here." if there else f"There is no program {self.program} here.",
+            field="command",
+            next_step="It has to be a file that may be executed (chmod +x)."
+            if there
+            else "Check its name. Without a slash it is looked for in PATH, with one from the current folder.",
+        )
 
     def arguments(self, payload: Any) -> list[bytes]:
         """The words for one job. Raises Unusable for an unknown path or a value over 64 KiB."""

@@ -68,7 +68,10 @@ async def test_the_file_of_a_job_is_gone_while_the_worker_goes_on(client: Client
 
 
 async def test_the_file_is_gone_after_a_failure_too(client: Client, temporary: Path) -> None:
-    await run_jobs(client, ["no-such-program"])
+    script = temporary.parent / "script"  # nothing says what runs it, so it cannot be started
+    script.write_text("true\n")
+    script.chmod(0o755)
+    assert "could not be started" in (await run_jobs(client, [str(script)])).error
     await run_jobs(client, sh("sleep 60"), timeout=0.2)
     assert names(temporary) == []
 
@@ -146,7 +149,7 @@ async def test_values_of_the_payload_reach_arguments_untouched_by_any_shell(clie
     assert outcome.result["stdout"] == f"[{value}][x=[1]][{{other}}][${{HOME}}]"
 
 
-async def test_an_unknown_path_fails_the_attempt_with_its_name_and_starts_nothing(
+async def test_an_unknown_path_is_a_dead_letter_with_its_name_and_starts_nothing(
     client: Client, tmp_path: Path
 ) -> None:
     outcome = await run_jobs(client, ["touch", f"{tmp_path}/{{payload.name}}"], [{"nome": "x"}])
@@ -154,8 +157,8 @@ async def test_an_unknown_path_fails_the_attempt_with_its_name_and_starts_nothin
         "The command line asks for {payload.name}, but the payload does not have it: there is no 'name'."
     )
     assert names(tmp_path) == []
-    assert outcome.report.failed == 1
-    assert [event.kind for event in outcome.events] == ["failed"]
+    assert (outcome.report.failed, outcome.report.dead_letters) == (1, 1)
+    assert [event.kind for event in outcome.events] == ["dead_letter"]
 
 
 async def test_a_value_over_64_kib_fails_the_attempt(client: Client) -> None:

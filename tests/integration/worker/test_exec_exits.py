@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate import Client
+from sluicegate import Client, InvalidArgument
+from sluicegate.worker.exec import run_exec
 from tests.integration.worker.support import Marked, Outcome, run_jobs, sh
 
 
@@ -88,21 +89,34 @@ async def test_a_timeout_that_is_not_reached_changes_nothing(client: Client) -> 
 
 
 @pytest.mark.parametrize(
-    ("command", "problem"),
+    ("program", "problem"),
     [
-        (["/no-such-place/program"], "No such file or directory"),
-        (["/etc/passwd"], "Permission denied"),
-        (["/tmp"], "Permission denied"),
+        ("/no-such-place/program", "There is no program /no-such-place/program here."),
+        ("no-such-program", "There is no program no-such-program here."),
+        ("/etc/passwd", "/etc/passwd cannot be executed here."),
+        ("/tmp", "/tmp cannot be executed here."),
     ],
 )
-async def test_a_command_that_cannot_be_started_fails_the_attempt(
-    client: Client, command: list[str], problem: str
+async def test_a_program_that_is_not_there_is_refused_before_anything_is_claimed(
+    client: Client, program: str, problem: str
 ) -> None:
-    outcome = await run_jobs(client, command)
-    assert outcome.error.startswith(f"The command could not be started: {problem}: {command[0]}.")
-    assert (outcome.job.job.state, outcome.job.job.attempt) == ("scheduled", 1)
-    assert outcome.job.job.run_at > datetime.now(UTC) + timedelta(seconds=20), "it waits out its backoff"
-    assert (outcome.report.claimed, outcome.report.failed) == (1, 1)
+    job = await client.enqueue("q")
+    with pytest.raises(InvalidArgument) as refused:
+        await run_exec(client, "q", [program], drain=True)
+    assert (refused.value.field, refused.value.message) == ("command", problem)
+    assert (await client.get_job(job.id)).job.attempts_total == 0
+
+
+async def test_a_program_that_has_gone_meanwhile_fails_the_attempt(client: Client, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text('#!/bin/sh\nrm "$0"\n')
+    script.chmod(0o755)
+    outcome = await run_jobs(client, [str(script)], [1, 2])
+    job = outcome.jobs[1].job
+    assert (job.error or "").startswith(f"The command could not be started: No such file or directory: {script}.")
+    assert (job.state, job.attempt) == ("scheduled", 1)
+    assert job.run_at > datetime.now(UTC) + timedelta(seconds=20), "it waits out its backoff"
+    assert (outcome.report.claimed, outcome.report.done, outcome.report.failed) == (2, 1, 1)
 
 
 async def test_a_script_without_an_interpreter_line_cannot_be_started(client: Client, tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ async def test_a_job_without_a_handler_goes_back_for_a_while_and_was_no_attempt(
 
     found = await done(client, app, None, kind="other")
     assert (found.job.state, found.job.attempt, found.job.attempts_total) == ("scheduled", 0, 1)
-    assert "no handler for kind other" in (found.attempts[0].error or "")
+    assert "no handler for kind other in queue q, only for: do. The job goes back" in (found.attempts[0].error or "")
 
 
 async def test_a_quota_that_comes_back_nobody_knows_when_is_tried_again_after_a_while(client: Client) -> None:

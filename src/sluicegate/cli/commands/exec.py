@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from sluicegate.cli.arguments import Common, seconds, whole
 from sluicegate.cli.connection import announce, settings, worker_name
-from sluicegate.cli.narration import document, ended, last_line, line
+from sluicegate.cli.narration import Narrator, document, ended, last_line
 from sluicegate.cli.output import Output
 from sluicegate.errors import InvalidArgument
 
@@ -75,6 +75,7 @@ async def run(
     announce(common, settings(common))
     name = worker_name(worker)
     client = Client(common.dsn, scope=common.scope, data_dir=common.data_dir, worker=name)
+    told = Narrator(queue, grace)
     async with client:
         report = await run_exec(
             client,
@@ -86,6 +87,6 @@ async def run(
             drain=drain,
             grace=grace,
             release_delay=release_delay,
-            on_event=lambda event: output.event(document(event, name), line(event, queue)),
+            on_event=lambda event: output.event(document(event, name), told.line(event)),
         )
     output.event(ended(report, name), last_line(report))

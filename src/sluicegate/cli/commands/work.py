@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from sluicegate.cli.arguments import Common, seconds, whole
 from sluicegate.cli.connection import announce, settings, worker_name
-from sluicegate.cli.narration import document, ended, last_line, line
+from sluicegate.cli.narration import Narrator, document, ended, last_line
 from sluicegate.cli.output import Output
 from sluicegate.errors import InvalidArgument, SluicegateError
 
@@ -81,12 +81,12 @@ async def _work(
     output = Output(json=common.json)
     announce(common, settings(common))
     async with Client(common.dsn, scope=common.scope, data_dir=common.data_dir, worker=name) as client:
-        queues = ", ".join(handlers.capacity().queues)
+        words = Narrator(", ".join(handlers.capacity().queues), options["grace"])
         made = Worker(
             client,
             handlers,
             **options,
-            on_event=lambda event: output.event(document(event, name), line(event, queues)),
+            on_event=lambda event: output.event(document(event, name), words.line(event)),
         )
         async with AsyncExitStack() as stack:
             if health is not None:
@@ -98,11 +98,7 @@ async def _work(
                 )
             if health_file is not None:
                 await stack.enter_async_context(keep_file(made.health, health_file))
-            try:
-                report = await made.run()
-            finally:
-                for handler in made.left_behind:
-                    output.note(handler)
+            report = await made.run()
     output.event(ended(report, name), last_line(report))
 
 
@@ -115,6 +111,13 @@ def _app(where: str) -> App:
             f"{where!r} names no app.",
             field="module:app",
             next_step="Write the module and the name of its App: reviews:app.",
+        )
+    if module.endswith(".py") or "/" in module:
+        meant = module.removesuffix(".py").strip("./").replace("/", ".")
+        raise InvalidArgument(
+            f"{module} is a file, and a module is wanted.",
+            field="module:app",
+            next_step=f"Did you mean {meant}:{name}?",
         )
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
