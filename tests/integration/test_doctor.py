@@ -343,11 +343,18 @@ def test_a_dbas_grant_to_a_role_of_his_own_is_left_alone(
     assert checks(dsn)["privileges"].status == "ok"
 
 
-def test_zone_data_that_differ_or_lack_are_named(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zone_data_that_differ_or_lack_are_named(
+    dsn: str, conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     place, at = zones.PROBES[2]
     monkeypatch.setattr(zones, "PROBES", ((place, at),))
     assert checks(dsn)["zones"].status == "ok"
     monkeypatch.setattr(zones, "_python", lambda *_: timedelta(hours=-5, minutes=-30))
+    unused = checks(dsn)["zones"]
+    assert (unused.status, unused.next_step) == ("ok", None)
+    assert unused.found.endswith("No budget uses a zone that differs.")
+    limit = {"max_claims_per_window": 1, "window": {"period": "day", "tz": place}}
+    conn.execute("select sluicegate.set_admission_policy('q', %s)", (json.dumps({"limits": [limit]}),))
     differing = checks(dsn)["zones"]
     assert differing.status == "warn"
     assert "Africa/Cairo on 2026-07-15 UTC+03:00 (Python: UTC-05:30)" in differing.found

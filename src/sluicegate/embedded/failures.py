@@ -44,6 +44,11 @@ _DISK_FULL = _Kind(
 _KINDS = (
     _DISK_FULL,
     _Kind(
+        re.compile(r"could not bind IPv[46] address.*Permission denied"),
+        lambda at: f"This user may not listen on the TCP port {at.port} of 127.0.0.1.",
+        lambda _: "Choose one above 1023 with --port, or leave --port out: Sluicegate itself needs none.",
+    ),
+    _Kind(
         re.compile(r"could not create any TCP/IP sockets|could not bind IPv[46] address"),
         lambda at: f"The TCP port {at.port} on 127.0.0.1 is taken by another program.",
         lambda _: "Choose another one with --port, or leave --port out: Sluicegate itself needs none.",

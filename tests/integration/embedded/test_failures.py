@@ -15,6 +15,11 @@ KNOWN = [
         "The TCP port 5544 on 127.0.0.1",
         "--port",
     ),
+    (
+        'LOG:  could not bind IPv4 address "127.0.0.1": Permission denied\nFATAL:  could not create any TCP/IP sockets',
+        "This user may not listen on the TCP port",
+        "above 1023",
+    ),
     ("FATAL:  could not create any TCP/IP sockets", "is taken by another program", "--port"),
     (
         'LOG:  could not bind Unix address "/x/.s.PGSQL.5432": Operation not permitted',

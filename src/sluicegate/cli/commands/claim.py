@@ -21,11 +21,14 @@ def run(
     job: Annotated[int | None, whole("job", "Take this job instead, by its id.")] = None,
     n: Annotated[int, whole("n", "How many to take at most: 1 to 1000, 1 unless given.", name="-n")] = 1,
     lease: Annotated[
-        int | None, whole("lease_seconds", "Seconds the claim holds without a heartbeat: 1 to 86400.")
+        int | None, whole("lease_seconds", "Seconds the claim holds without a heartbeat: 1 to 86400, 300 unless given.")
     ] = None,
     worker: Annotated[str | None, Parameter(help="Who takes them; USER@HOST unless given.")] = None,
     request_id: Annotated[
-        str | None, Parameter(help="Repeating a claim under the same id opens nothing more, and renews the tokens.")
+        str | None,
+        Parameter(
+            help="Repeating a claim under the same id opens nothing more, and renews the tokens; none unless given."
+        ),
     ] = None,
     common: Common = Common(),
 ) -> int:

@@ -53,21 +53,24 @@ def run(
         bool,
         Parameter(help="With --from: a line is an object with payload, kind, priority, dedup_key, run_at and so on."),
     ] = False,
-    kind: Annotated[str, Parameter(help="What sort of job it is, up to 128 bytes.")] = "",
-    title: Annotated[str, Parameter(help="What people see in lists, up to 512 bytes.")] = "",
-    tag: Annotated[tuple[str, ...], Parameter(help="A label; may be given up to 32 times.")] = (),
+    kind: Annotated[str, Parameter(help="What sort of job it is, up to 128 bytes; none unless given.")] = "",
+    title: Annotated[str, Parameter(help="What people see in lists, up to 512 bytes; none unless given.")] = "",
+    tag: Annotated[tuple[str, ...], Parameter(help="A label; may be given up to 32 times; none unless given.")] = (),
     priority: Annotated[
         int | None, whole("priority", "-32768 to 32767, lower runs first; 10 or the parent's unless given.")
     ] = None,
     run_at: Annotated[
-        datetime | None, moment("run_at", "Not before this time, e.g. 2030-01-31T09:30:00+01:00.")
+        datetime | None, moment("run_at", "Not before this time, e.g. 2030-01-31T09:30:00+01:00; at once unless given.")
     ] = None,
     delay: Annotated[
-        float | None, seconds("delay", "Not before so many seconds from now, by the database's clock.")
+        float | None,
+        seconds("delay", "Not before so many seconds from now, by the database's clock; at once unless given."),
     ] = None,
     dedup_key: Annotated[
         str | None,
-        Parameter(help="While a job with this key is waiting or running, that one is answered and none is made."),
+        Parameter(
+            help="While a job with this key is waiting or running, that one is answered and none is made; no key unless given."
+        ),
     ] = None,
     parent: Annotated[int | None, whole("parent_id", "The job this one comes from.")] = None,
     max_attempts: Annotated[

@@ -23,11 +23,13 @@ async def run(
     lease: Annotated[
         int | None,
         whole(
-            "lease_seconds", "Seconds a claim holds without a heartbeat: 1 to 86400. It is kept while the command runs."
+            "lease_seconds",
+            "Seconds a claim holds without a heartbeat: 1 to 86400, 300 unless given. It is kept while the command runs.",
         ),
     ] = None,
     timeout: Annotated[
-        float | None, seconds("timeout", "End a command that runs longer; its attempt has failed.")
+        float | None,
+        seconds("timeout", "End a command that runs longer; its attempt has failed. No limit unless given."),
     ] = None,
     drain: Annotated[
         bool,

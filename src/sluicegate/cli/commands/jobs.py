@@ -25,11 +25,14 @@ if TYPE_CHECKING:
 
 def run(
     *,
-    queue: Annotated[str | None, Parameter(help="Of this queue only.")] = None,
+    queue: Annotated[str | None, Parameter(help="Of this queue only; of all unless given.")] = None,
     state: Annotated[
-        str | None, Parameter(help="In this state only: scheduled, pending, claimed, done, failed or cancelled.")
+        str | None,
+        Parameter(
+            help="In this state only: scheduled, pending, claimed, done, failed (the dead letters) or cancelled; in any unless given."
+        ),
     ] = None,
-    kind: Annotated[str | None, Parameter(help="Of this kind only.")] = None,
+    kind: Annotated[str | None, Parameter(help="Of this kind only; of any unless given.")] = None,
     limit: Annotated[int, whole("limit", "How many, newest first: 1 to 200, 50 unless given.")] = 50,
     before: Annotated[
         int | None, whole("before_id", "Older than this id: the next_before_id of the page before.")

@@ -19,7 +19,7 @@ MOST = 200
 
 def run(
     *,
-    queue: Annotated[str | None, Parameter(help="Of this queue only.")] = None,
+    queue: Annotated[str | None, Parameter(help="Of this queue only; of all unless given.")] = None,
     limit: Annotated[int, whole("limit", "How many: 1 to 200, 20 unless given.")] = 20,
     common: Common = Common(),
 ) -> None:

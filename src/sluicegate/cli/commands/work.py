@@ -27,7 +27,8 @@ def run(
     lease: Annotated[
         int | None,
         whole(
-            "lease_seconds", "Seconds a claim holds without a heartbeat: 1 to 86400. It is kept while a handler runs."
+            "lease_seconds",
+            "Seconds a claim holds without a heartbeat: 1 to 86400, 300 unless given. It is kept while a handler runs.",
         ),
     ] = None,
     drain: Annotated[
@@ -40,9 +41,14 @@ def run(
         float, seconds("poll", "The longest wait before it looks for jobs that nobody told of; 1 unless given.")
     ] = 1.0,
     health: Annotated[
-        str | None, Parameter(help="Answer /live, /ready and /health here: HOST:PORT, such as 127.0.0.1:8099.")
+        str | None,
+        Parameter(
+            help="Answer /live, /ready and /health here: HOST:PORT, such as 127.0.0.1:8099; nowhere unless given."
+        ),
     ] = None,
-    health_file: Annotated[Path | None, Parameter(help="Keep the health in this file, as JSON.")] = None,
+    health_file: Annotated[
+        Path | None, Parameter(help="Keep the health in this file, as JSON; in none unless given.")
+    ] = None,
     worker: Annotated[str | None, Parameter(help="Who takes the jobs; USER@HOST unless given.")] = None,
     common: Common = Common(),
 ) -> None:

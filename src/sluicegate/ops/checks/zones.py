@@ -17,6 +17,11 @@ PROBES = (
     ("America/Asuncion", datetime(2026, 7, 15, 12, tzinfo=UTC)),
     ("Africa/Cairo", datetime(2026, 7, 15, 12, tzinfo=UTC)),
 )
+_MAY = """
+select bool_and(coalesce(has_table_privilege(to_regclass(t), 'select'), false))
+from unnest('{sluicegate.policy_limit,sluicegate.budget_window}'::text[]) t
+"""
+_USED = "select distinct b.tz from sluicegate.policy_limit l join sluicegate.budget_window b on b.id = l.window_id"
 _OFFSET = "select extract(epoch from (%(at)s::timestamptz at time zone %(zone)s) - (%(at)s::timestamptz at time zone 'UTC'))::integer"
 
 
@@ -42,13 +47,26 @@ def check_zones(look: Look) -> Check:
         return Check("zones", "fail", found, WHY, step, facts=facts)
     if any(python is None for *_, python in probes):
         return Check("zones", "warn", found, WHY, "Install zone data for Python: pip install tzdata", facts=facts)
-    if any(server != python for _, _, server, python in probes):
+    if differing := {zone for zone, _, server, python in probes if server != python}:
+        used = _used(look)
+        facts["used"] = None if used is None else sorted(used & differing)
+        if used is not None and not used & differing:
+            return Check("zones", "ok", f"{found} No budget uses a zone that differs.", WHY, facts=facts)
         step = (
-            "If Python's is the older one: pip install -U tzdata. Else budgets in these zones follow old rules until the server's "
-            "zone data is updated: its machine's tzdata, or for the private PostgreSQL a newer release of its wheel."
+            "If Python's is the older one, times are shown wrong: update this machine's zone data (Debian: apt-get install tzdata), which "
+            "Python takes before the tzdata package's. Else budgets in these zones follow old rules until the server's "
+            "is updated: its machine's tzdata, or for the private PostgreSQL a newer release of its wheel."
         )
         return Check("zones", "warn", found, WHY, step, facts=facts)
     return Check("zones", "ok", found, WHY, facts=facts)
+
+
+def _used(look: Look) -> set[str] | None:
+    """The zones of budgets, None where our role may not see them."""
+    may = look.cursor.execute(_MAY, prepare=False).fetchone()
+    if may != (True,):
+        return None
+    return {tz for (tz,) in look.cursor.execute(_USED, prepare=False)}
 
 
 def _server(look: Look, zone: str, at: datetime) -> timedelta | None:
