@@ -10,13 +10,14 @@ Move the clock of the database that all decisions are made by:
 
     set_clock(dsn, datetime(2026, 3, 8, 9, 59, 57, tzinfo=UTC))     the clock runs on from there
     freeze_clock(dsn)                                               and now stands still
-    advance_clock(dsn, timedelta(hours=1))                          one hour later, still standing
+    advance_clock(client, timedelta(hours=1))                       one hour later, still standing
     restore_clock(dsn)                                              the real time again; ``migrate`` does the same
 
     with clock_at(dsn, when, frozen=True):                          restored at the end; ``async with`` works too
         …
 
-Each takes a DSN or a psycopg connection; with an ``AsyncConnection`` it returns an awaitable. They replace the function
+Each takes a DSN, a client, asynchronous or not, or a psycopg connection, and returns when the clock has moved; only with an
+``AsyncConnection`` it returns an awaitable. They replace the function
 ``sluicegate.clock()``, which only the owner of the schema may do, and notify ``sluicegate_clock``, so that everything
 that sleeps until an instant looks again. The whole database is moved, so give each test a database of its own. On a
 connection that is in a transaction the clock moves for others when that commits.
@@ -35,13 +36,17 @@ from psycopg.rows import tuple_row
 
 from sluicegate.errors import Forbidden, InvalidArgument, NotFound, SchemaMismatch, SluicegateError, Unavailable
 from sluicegate.model import JobState
+from sluicegate.ops import validate
 from sluicegate.sql.source import shipped_function
 
 if TYPE_CHECKING:
     from sluicegate.client import Client
     from sluicegate.model import FullJob
+    from sluicegate.sync_client import SyncClient
     from sluicegate.worker.events import WorkerEvent, WorkerReport
     from sluicegate.worker.handlers import App
+
+    Target = str | psycopg.Connection[Any] | Client | SyncClient
 
 __all__ = [
     "advance_clock",
@@ -57,7 +62,7 @@ __all__ = [
 _ANY: Any = object()
 _WAITING: tuple[JobState, ...] = ("scheduled", "pending")
 
-Target = str | psycopg.Connection[Any]
+_TARGET = "Give it a DSN, a client that is open, or a connection of psycopg."
 Row = tuple[Any, ...]
 # What to run, one statement after the other in one transaction; each row that comes back is sent in.
 Steps = Generator[tuple[str, dict[str, object]], Row | None, None]
@@ -94,6 +99,8 @@ def _restore() -> Steps:
 
 
 def _aware(when: datetime) -> datetime:
+    if not isinstance(when, datetime):
+        validate.refuse("when", f"is {validate.shown(when)}, not a datetime", "Give it a datetime with a tzinfo.")
     if when.utcoffset() is None:
         raise InvalidArgument(
             f"{when} has no time zone, so it is no instant.", field="when", next_step="Give it a tzinfo."
@@ -146,12 +153,15 @@ async def _run_async(conn: psycopg.AsyncConnection[Any], steps: Steps) -> None:
 def _apply(target: Target | psycopg.AsyncConnection[Any], steps: Steps) -> Awaitable[None] | None:
     if isinstance(target, psycopg.AsyncConnection):
         return _run_async(target, steps)
+    dsn = target if isinstance(target, str) else getattr(target, "dsn", None)
     try:
-        if isinstance(target, str):
-            with psycopg.connect(target, autocommit=True, prepare_threshold=None) as conn:
+        if isinstance(target, psycopg.Connection):
+            _run(target, steps)
+        elif isinstance(dsn, str):
+            with psycopg.connect(dsn, autocommit=True, prepare_threshold=None) as conn:
                 _run(conn, steps)
         else:
-            _run(target, steps)
+            validate.refuse("target", f"is {validate.shown(target)}, which has no clock to move", _TARGET)
     except psycopg.Error as error:
         raise _explained(error) from error
     return None
@@ -185,6 +195,10 @@ def advance_clock(target: Target, by: timedelta) -> None: ...
 def advance_clock(target: psycopg.AsyncConnection[Any], by: timedelta) -> Awaitable[None]: ...
 def advance_clock(target: Target | psycopg.AsyncConnection[Any], by: timedelta) -> Awaitable[None] | None:
     """Move the clock by ``by`` (negative: back); it goes on running or standing as before. Raises as ``set_clock``."""
+    if not isinstance(by, timedelta):
+        validate.refuse(
+            "by", f"is {validate.shown(by)}, not a timedelta", "Write timedelta(seconds=3600), for example."
+        )
     return _apply(target, _move(by=by))
 
 
@@ -200,7 +214,7 @@ def restore_clock(target: Target | psycopg.AsyncConnection[Any]) -> Awaitable[No
 class clock_at(AbstractContextManager[None], AbstractAsyncContextManager[None]):  # noqa: N801 - used as a function
     """For the length of a block the clock shows ``when`` and runs on, or stands still if ``frozen``.
 
-    ``with`` takes a DSN or a connection, ``async with`` an ``AsyncConnection``. The real time returns at the end, also
+    ``with`` takes a DSN, a client or a connection, ``async with`` an ``AsyncConnection``. The real time returns at the end, also
     if the clock had been moved before.
     """
 
@@ -240,6 +254,7 @@ async def run_jobs(client: Client, app: App, *, failures: bool = False) -> Worke
     """
     from sluicegate.worker.worker import Worker
 
+    __tracebackhide__ = True
     failed: list[str] = []
 
     def heard(event: WorkerEvent) -> None:
@@ -258,20 +273,32 @@ async def run_jobs(client: Client, app: App, *, failures: bool = False) -> Worke
 async def assert_enqueued(
     client: Client, queue: str, *, kind: str | None = None, payload: Any = _ANY, number: int | None = None
 ) -> FullJob:
-    """Assert that jobs like this wait in the queue, exactly ``number`` if given; gives the newest of them."""
+    """Assert that jobs like this wait in the queue, exactly ``number`` if given; gives the newest of them.
+
+    As with every coroutine, without ``await`` nothing is asserted.
+    """
+    __tracebackhide__ = True
     found = await _waiting(client, queue, kind, payload)
     wanted = f"{'a job' if number is None else f'{number} jobs'} of {queue}{_like(kind, payload)}"
     if not found or (number is not None and len(found) != number):
-        others = [(job.kind, job.payload) for job in await _waiting(client, queue, None, _ANY)]
+        others = _shown(await _waiting(client, queue, None, _ANY))
         raise AssertionError(f"{wanted} should wait, and {len(found)} do. In the queue (kind, payload): {others}")
     return found[0]
 
 
 async def assert_not_enqueued(client: Client, queue: str, *, kind: str | None = None, payload: Any = _ANY) -> None:
-    """Assert that no job like this waits in the queue."""
+    """Assert that no job like this waits in the queue. Without ``await`` nothing is asserted."""
+    __tracebackhide__ = True
     found = await _waiting(client, queue, kind, payload)
     if found:
-        raise AssertionError(f"no job of {queue}{_like(kind, payload)} should wait, and {len(found)} do: {found}")
+        raise AssertionError(
+            f"no job of {queue}{_like(kind, payload)} should wait, and {len(found)} do (kind, payload): {_shown(found)}"
+        )
+
+
+def _shown(jobs: list[FullJob]) -> list[tuple[str, Any]]:
+    """What tells jobs apart."""
+    return [(job.kind, job.payload) for job in jobs]
 
 
 async def _waiting(client: Client, queue: str, kind: str | None, payload: Any) -> list[FullJob]:

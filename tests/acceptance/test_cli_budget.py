@@ -98,6 +98,8 @@ def test_a_malformed_budget_is_refused_by_its_field(cli: Cli, arguments: list[st
     error = cli("queue", "budget", "set", "reviews", *arguments, "--json", status=2).error
     assert (error["code"], error["field"]) == ("invalid_argument", field)
     assert error["next_step"]
+    if arguments[1:] == ["none"]:
+        assert error["next_step"] == "To take the policy away: sluicegate queue budget clear reviews"
     assert cli("admission", "--json").json["queues"] == []
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from sluicegate import App, Client, InvalidArgument, SyncClient
-from sluicegate.testing import advance_clock, assert_enqueued, assert_not_enqueued, freeze_clock, run_jobs
+from sluicegate.testing import advance_clock, assert_enqueued, assert_not_enqueued, clock_at, freeze_clock, run_jobs
 
 
 def shop(client: Client) -> App:
@@ -42,8 +43,9 @@ async def test_what_waits_is_told_when_something_else_was_expected(client: Clien
     assert "2 jobs of mail should wait" in str(told.value)
     with pytest.raises(AssertionError, match=r"payload \{'order': 2\}"):
         await assert_enqueued(client, "mail", payload={"order": 2})
-    with pytest.raises(AssertionError, match="no job of mail"):
+    with pytest.raises(AssertionError) as refused:
         await assert_not_enqueued(client, "mail")
+    assert str(refused.value) == ("no job of mail should wait, and 1 do (kind, payload): [('confirm', {'order': 1})]")
 
 
 async def test_a_handler_that_fails_fails_the_test_unless_that_is_expected(client: Client) -> None:
@@ -66,6 +68,29 @@ async def test_what_is_scheduled_runs_when_the_clock_has_moved(client: Client, d
     assert (await run_jobs(client, shop(client))).claimed == 0
     advance_clock(dsn, timedelta(hours=1))
     assert (await run_jobs(client, shop(client))).done == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_the_clock_is_moved_by_a_client_too(client: Client, dsn: str, is_async: bool) -> None:
+    when = datetime(2030, 1, 31, 23, 59, tzinfo=UTC)
+    with SyncClient(dsn) as other:
+        target = client if is_async else other
+        with clock_at(target, when, frozen=True):
+            advance_clock(target, timedelta(minutes=1))
+            assert await client.server_time() == when + timedelta(minutes=1)
+    assert (await client.server_time()).year != 2030
+
+
+def test_what_has_no_clock_or_is_no_time_is_refused_by_name(dsn: str) -> None:
+    wrong: list[tuple[str, Callable[[], object]]] = [
+        ("target", lambda: advance_clock(3, timedelta(hours=1))),  # type: ignore[call-overload]
+        ("by", lambda: advance_clock(dsn, 3600)),  # type: ignore[call-overload]
+        ("when", lambda: freeze_clock(dsn, "2030-01-31")),  # type: ignore[call-overload]
+    ]
+    for field, call in wrong:
+        with pytest.raises(InvalidArgument) as refused:
+            call()
+        assert refused.value.field == field
 
 
 async def test_a_job_that_nobody_does_fails_the_test_and_signals_are_left_alone(client: Client) -> None:

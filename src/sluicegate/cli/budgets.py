@@ -37,6 +37,16 @@ class Whose:
     ] = None
     team: Annotated[str | None, Parameter(help="The queue of this team: SLUG.")] = None
 
+    @property
+    def options(self) -> list[str]:
+        """As they were given."""
+        return [
+            word
+            for option, slug in (("--endpoint", self.endpoint), ("--team", self.team))
+            if slug is not None
+            for word in (option, slug)
+        ]
+
     def within(self, common: Common) -> Common:
         """The common options with the scope that was meant. Raises InvalidArgument if two were named."""
         named = [

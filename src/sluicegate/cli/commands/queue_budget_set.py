@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from sluicegate.cli.admission_views import change, new_queue
@@ -9,8 +10,8 @@ from sluicegate.cli.arguments import Common
 from sluicegate.cli.budget_calls import counted, known
 from sluicegate.cli.budgets import Limits, QueueName, Reason, Revision, Whose
 from sluicegate.cli.connection import connected
-from sluicegate.cli.output import Output
-from sluicegate.errors import Conflict
+from sluicegate.cli.output import Output, amended
+from sluicegate.errors import Conflict, InvalidArgument
 
 if TYPE_CHECKING:
     from sluicegate import SyncClient
@@ -43,14 +44,14 @@ def run(
     """
     with connected(whose.within(common)) as client:
         is_new = known(client, queue) is None
-        answer = _patched(client, queue, limits, reason, revision)
+        answer = _patched(client, queue, limits, whose, reason, revision)
         document = {**counted(client, answer), "new_queue": is_new}
     lines = [*change(answer), *limits.moved(answer), *new_queue(queue, is_new=is_new)]
     Output(json=common.json).answer(document, *lines)
 
 
 def _patched(
-    client: SyncClient, queue: str, limits: Limits, reason: str | None, revision: int | None
+    client: SyncClient, queue: str, limits: Limits, whose: Whose, reason: str | None, revision: int | None
 ) -> QueueAdmission:
     for left in reversed(range(_TRIES)):
         now = known(client, queue)
@@ -62,4 +63,10 @@ def _patched(
             # Somebody changed it in between: what is kept is kept from what it is now.
             if revision is not None or not left:
                 raise
+        except InvalidArgument as error:
+            if error.field != "policy":
+                raise
+            # No limit would be left: that is another command.
+            clear = shlex.join(["sluicegate", "queue", "budget", "clear", *whose.options, queue])
+            raise amended(error, next_step=f"To take the policy away: {clear}") from error
     raise AssertionError("unreachable")
