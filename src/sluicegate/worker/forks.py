@@ -15,17 +15,17 @@ _WORDS = (
 _STATUS = 70
 
 
-def end_children(owner: object) -> None:
-    """While ``owner`` lives, a child that is forked in this thread, inside the event loop, ends before anything else runs there.
+class _Watched:
+    """An event loop and its thread."""
 
-    The loop's connections are the parent's too: one byte sent or read by both spoils them.
-    """
-    loop, thread = asyncio.get_running_loop(), threading.get_ident()
-    watched, looped = weakref.ref(owner), weakref.ref(loop)
+    def __init__(self) -> None:
+        self._loop = weakref.ref(asyncio.get_running_loop())
+        self._thread = threading.get_ident()
 
-    def in_child() -> None:
-        loop = looped()
-        if watched() is None or loop is None or threading.get_ident() != thread or not loop.is_running():
+    def end(self) -> None:
+        """In a child: end it before anything else runs in this loop."""
+        loop = self._loop()
+        if loop is None or threading.get_ident() != self._thread or not loop.is_running():
             return
         waiting = getattr(loop, "_ready", None)
         if waiting is None:  # a loop of another make: as soon as it can be
@@ -33,7 +33,25 @@ def end_children(owner: object) -> None:
         else:
             waiting.appendleft(asyncio.Handle(end, (), loop))
 
-    os.register_at_fork(after_in_child=in_child)
+
+_watched: weakref.WeakKeyDictionary[object, _Watched] = weakref.WeakKeyDictionary()
+
+
+def _in_child() -> None:
+    for one in list(_watched.values()):
+        one.end()
+
+
+# Once for the process: a hook cannot be taken away again.
+os.register_at_fork(after_in_child=_in_child)
+
+
+def end_children(owner: object) -> None:
+    """While ``owner`` lives, a child that is forked in this thread, inside the event loop, ends before anything else runs there.
+
+    The loop's connections are the parent's too: one byte sent or read by both spoils them.
+    """
+    _watched[owner] = _Watched()
 
 
 def end() -> NoReturn:

@@ -24,7 +24,7 @@ from sluicegate.worker.outcomes import finish, said, unfinished, without_handler
 from sluicegate.worker.verdict import Interruption
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Workshop:
     """What all attempts of a worker share. Made in its event loop."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from sluicegate import App, Client, InvalidArgument, Unavailable, Worker
+from sluicegate.worker import forks
 from sluicegate.worker.stopping import StopRequest, stopped_by_signals
 from tests.integration.worker.test_worker_life import app_of, counted, is_ready
 from tests.support.waiting import eventually_async
@@ -128,3 +130,19 @@ def test_one_worker_belongs_to_one_event_loop(dsn: str) -> None:
     with pytest.raises(InvalidArgument, match="another event loop") as refused:
         asyncio.run(run(worker))
     assert "new Worker" in str(refused.value.next_step)
+
+
+async def test_a_worker_that_has_gone_leaves_nothing_behind_for_forks(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hook for forks cannot be taken away again."""
+
+    async def do() -> None: ...
+
+    hooks: list[Any] = []
+    monkeypatch.setattr(os, "register_at_fork", lambda **hook: hooks.append(hook))
+    for _ in range(2):
+        await Worker(client, app_of(do), drain=True).run()
+    assert hooks == []
+    gc.collect()
+    assert not forks._watched
