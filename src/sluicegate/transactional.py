@@ -25,7 +25,7 @@ from sluicegate.store.faults import refusal
 __all__ = ["enqueue_in"]
 
 _CALL = (
-    "select sluicegate.enqueue_many(p_jobs => cast({jobs} as jsonb), p_request_id => cast({request_id} as text),"
+    "select sluicegate.enqueue_many(p_jobs => cast(cast({jobs} as text) as jsonb), p_request_id => cast({request_id} as text),"
     " p_scope => cast({scope} as text), p_wake => cast({wake} as boolean))::text"
 )
 _PYFORMAT = _CALL.format(jobs="%(jobs)s", request_id="%(request_id)s", scope="%(scope)s", wake="%(wake)s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -9,6 +10,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.types.json import set_json_dumps, set_json_loads
+from psycopg.types.string import StrDumper
 
 from sluicegate import InvalidArgument, NewJob, NotFound
 from sluicegate.transactional import enqueue_in
@@ -20,9 +23,12 @@ LEVELS = ("read committed", "repeatable read")
 class Kept:
     """One open transaction of some library: ``run`` enqueues in it, ``end`` commits or rolls back."""
 
-    def __init__(self, run: Callable[..., Awaitable[Any]], end: Callable[[bool], Awaitable[None]]) -> None:
+    def __init__(
+        self, run: Callable[..., Awaitable[Any]], end: Callable[[bool], Awaitable[None]], connection: Any = None
+    ) -> None:
         self.run = run
         self.end = end
+        self.connection = connection
 
 
 @asynccontextmanager
@@ -36,7 +42,7 @@ async def with_psycopg(dsn: str, level: str) -> AsyncIterator[Kept]:
         async def end(keep: bool) -> None:
             connection.commit() if keep else connection.rollback()
 
-        yield Kept(run, end)
+        yield Kept(run, end, connection)
 
 
 @asynccontextmanager
@@ -77,7 +83,7 @@ async def with_asyncpg(dsn: str, level: str) -> AsyncIterator[Kept]:
         await begin()
 
     await begin()
-    yield Kept(run, end)
+    yield Kept(run, end, connection)
     await connection.close()
 
 
@@ -157,10 +163,31 @@ async def with_django(dsn: str, level: str) -> AsyncIterator[Kept]:
     await sync_to_async(wrapper.close)()
 
 
+@asynccontextmanager
+async def with_json_by_asyncpg(dsn: str, level: str) -> AsyncIterator[Kept]:
+    """As asyncpg's own manual has it, for all that is JSON."""
+    async with with_asyncpg(dsn, level) as kept:
+        for kind in ("json", "jsonb"):
+            await kept.connection.set_type_codec(kind, encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
+        yield kept
+
+
+@asynccontextmanager
+async def with_json_by_psycopg(dsn: str, level: str) -> AsyncIterator[Kept]:
+    """Where every text is sent as text, and every answer is read by somebody else's loader."""
+    async with with_psycopg(dsn, level) as kept:
+        set_json_dumps(lambda value: json.dumps([value]), kept.connection)
+        set_json_loads(lambda text: [text], kept.connection)
+        kept.connection.adapters.register_dumper(str, StrDumper)
+        yield kept
+
+
 LIBRARIES = {
     "psycopg": with_psycopg,
     "psycopg async": with_psycopg_async,
     "asyncpg": with_asyncpg,
+    "asyncpg with codecs": with_json_by_asyncpg,
+    "psycopg with dumpers": with_json_by_psycopg,
     "SQLAlchemy": with_sqlalchemy,
     "SQLAlchemy core": partial(with_sqlalchemy, core=True),
     "SQLAlchemy async": with_sqlalchemy_async,
