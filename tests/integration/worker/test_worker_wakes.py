@@ -14,6 +14,7 @@ from sluicegate.model import Demand
 from sluicegate.testing import advance_clock, freeze_clock
 from sluicegate.worker import commands, sharing
 from sluicegate.worker.exec import StopRequest, run_exec
+from sluicegate.worker.watch import Watch, _mark
 from tests.conftest import Connect, Connection
 from tests.support.waiting import eventually_async
 
@@ -232,15 +233,39 @@ async def test_its_listener_is_never_in_a_transaction(sleeper: Sleeper, db: Conn
     assert await (await db.execute(query)).fetchall() == [("idle", None)]
 
 
-async def test_only_what_concerns_its_queues_wakes(sleeper: Sleeper, client: Client) -> None:
-    await sleeper.asleep()
-    looks = sleeper.looks
-    for _ in range(20):
-        await client.enqueue("another", 1)
-    await client.enqueue("q", 1)
-    assert await sleeper.has_done(1) == 1
-    # After the news: at once, and with the finish, and for 150 ms every 45.
-    assert 1 <= sleeper.looks - looks < 15
+async def test_only_what_concerns_its_queues_wakes(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    sleeper = Sleeper(client)
+    looks = 0
+    heard: list[tuple[str, int]] = []
+    hear = Watch._heard
+
+    def noted(watch: Watch, channel: str, payload: str) -> None:
+        before = looks
+        hear(watch, channel, payload)
+        heard.append((payload, looks - before))
+
+    monkeypatch.setattr(Watch, "_heard", noted)
+    async with sleeper.worker:
+        await sleeper.asleep()
+        slots = sleeper.worker._slots
+        assert slots is not None
+        look = slots.look
+
+        def counted(**options: bool) -> None:
+            nonlocal looks
+            looks += 1
+            look(**options)
+
+        monkeypatch.setattr(slots, "look", counted)
+        demands = sleeper.looks
+        for _ in range(20):
+            await client.enqueue("another", 1)
+        await client.enqueue("q", 1)
+        assert await sleeper.has_done(1) == 1
+        # After the news: at once, and with the finish, and for 150 ms every 45.
+        assert 1 <= sleeper.looks - demands < 15
+    assert {number for payload, number in heard if payload == _mark("another")} == {0}
+    assert {number for payload, number in heard if payload == _mark("q")} == {1}
 
 
 async def test_exec_is_woken_too(client: Client) -> None:
