@@ -194,14 +194,18 @@ async def test_a_slot_that_another_process_frees_wakes(client: Client) -> None:
 
 
 async def test_a_claim_that_lapsed_and_is_reaped_wakes(client: Client, db: Connection) -> None:
-    await freeze_clock(db, NOW)
-    await client.enqueue("q", 1)
-    await client.claim("q")
+    """It was the job's last attempt, and has left room for another; nobody is told of the moment when it lapsed."""
+    await client.set_policy("q", {"max_in_flight": 1})
+    await client.enqueue_many([NewJob("q", 0, max_attempts=1), NewJob("q", 1)])
+    (held,) = (await client.claim("q")).claims
     sleeper = Sleeper(client)
     async with sleeper.worker:
         await sleeper.asleep()
-        await advance_clock(db, timedelta(hours=1))
+        await db.execute("update sluicegate.job set lease_expires_at = sluicegate.clock() where id = %s", [held.job_id])
+        assert (await client.reap()).dead_lettered == 1
         assert await sleeper.has_done(1) == 1
+    assert [attempt.outcome for attempt in (await client.get_job(held.job_id)).attempts] == ["reaped"]
+    assert sleeper.done == [1]
 
 
 async def test_after_its_listener_was_lost_it_listens_again_and_looks(
