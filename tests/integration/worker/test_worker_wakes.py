@@ -123,11 +123,22 @@ async def test_what_a_client_does_not_tell_of_is_seen_all_the_same(sleeper: Slee
     assert await sleeper.has_done(200) == 200
 
 
-async def test_a_retried_and_a_released_job_wake(sleeper: Sleeper, client: Client) -> None:
+async def test_a_retried_and_a_released_job_wake(sleeper: Sleeper, client: Client, dsn: str) -> None:
     job = await client.enqueue("q", 1, run_at=datetime.now(UTC) + timedelta(days=1))
     await sleeper.asleep()
     await client.retry(job.id)
     assert await sleeper.has_done(1) == 1
+    async with Client(dsn) as other:
+        sleeper.door.clear()
+        await client.enqueue_many([NewJob("q", number) for number in (2, 3, 4)])
+        await eventually_async(lambda: _true(sleeper.inside == 3), "its two slots are taken")
+        (claim,) = (await other.claim("q")).claims
+        sleeper.door.set()
+        assert await sleeper.has_done(3) == 3
+        await sleeper.asleep()
+        await other.release(claim)
+        assert await sleeper.has_done(4) == 4
+    assert sleeper.done[-1] == claim.job.payload
 
 
 async def test_a_job_that_is_due_is_not_slept_over(sleeper: Sleeper, client: Client, db: Connection) -> None:
