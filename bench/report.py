@@ -78,12 +78,16 @@ class Rated:
 
 @dataclass(frozen=True)
 class Delay:
-    """How long something took, in ms a try; infinite where it did not come while anybody waited."""
+    """How long something took, in ms a try; infinite where it did not come while anybody waited.
+
+    ``calls``: of it, the calls that it began with.
+    """
 
     name: str
     samples: Sequence[float]
     goals: dict[int, float]
     elsewhere: str = ""
+    calls: Sequence[float] = ()
 
     def percentile(self, percent: int) -> float:
         """The least sample that so many percent of them do not exceed."""
@@ -106,13 +110,13 @@ class Delays:
     note: str = ""
 
     def table(self) -> Table:
-        table = _table("figure", ("tries", "p50", "p99", "most"), ("unit",), ("not woken",), ("goal", "elsewhere"))
+        counted = ("not woken", "slowest call")
+        table = _table("figure", ("tries", "p50", "p99", "most"), ("unit",), counted, ("goal", "elsewhere"))
         for line in self.lines:
             numbers = (line.percentile(50), line.percentile(99), max(line.samples))
             told = [_number(number) if math.isfinite(number) else "not woken" for number in numbers]
-            table.add_row(
-                line.name, str(len(line.samples)), *told, "ms", str(line.missed or ""), line.goal, line.elsewhere
-            )
+            rare = str(line.missed or ""), _number(max(line.calls)) if line.calls else ""
+            table.add_row(line.name, str(len(line.samples)), *told, "ms", *rare, line.goal, line.elsewhere)
         return table
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -124,6 +128,7 @@ class Delays:
                 "p99": _finite(line.percentile(99)),
                 "samples": [_finite(sample) for sample in line.samples],
                 "not_woken": line.missed,
+                "calls": list(line.calls) or None,
                 "goal": line.goal,
                 "elsewhere": line.elsewhere or None,
             }

@@ -44,7 +44,8 @@ class Stage:
     member: Member
 
 
-# Makes job ``n`` possible for the worker that has waited; answers from when on it was, in ns by this machine's clock.
+# Makes job ``n`` possible for the worker that has waited; answers from when on it was, in ns by this machine's clock: the
+# moment before the call that does, which is its last, or one that is still to come.
 Provoke = Callable[[Stage, int], Awaitable[int]]
 
 
@@ -141,12 +142,15 @@ async def woken(stage: Stage, cause: Cause, tries: int, progress: Callable[[str]
     """Each try by itself: the worker waits, the cause comes, the handler begins or does not."""
     name = f"{cause.name} to handler start"
     samples: list[float] = []
+    calls: list[float] = []
     number = max(1, round(tries * cause.share))
     await begin(stage, cause)
     for n in range(1, number + 1):
         progress(f"{name}: try {n} of {number}")
         await settled(stage)
         since = await cause.provoke(stage, n)
+        if (took := time.monotonic_ns() - since) > 0:
+            calls.append(took / 1e6)
         began = await stage.member.began(n, _PATIENCE)
         samples.append(float("inf") if began is None else (began - since) / 1e6)
         if began is None:
@@ -155,7 +159,7 @@ async def woken(stage: Stage, cause: Cause, tries: int, progress: Callable[[str]
             await stage.member.end()
             await begin(stage, cause)
     await stage.member.end()
-    return Delay(name, samples, GOALS, ELSEWHERE)
+    return Delay(name, samples, GOALS, ELSEWHERE, calls)
 
 
 async def begin(stage: Stage, cause: Cause) -> None:

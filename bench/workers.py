@@ -47,7 +47,7 @@ START_NOTE = (
 WAKE_NOTE = """\
 From before the call that makes the job possible (boundary: from the end of a pause) to the first line of the handler. The
 worker's poll is 60 s, but after it had something to do it looks some more times by itself, so a figure above 100 ms can be
-its own look."""
+its own look. The call and its commit are part of it; the slowest call of all tries stands by itself as well."""
 COST_NOTE = """\
 ÷ off: the same calls while the function that wakes does nothing, in the same round; one connection listens."""
 
