@@ -298,6 +298,7 @@ async def test_who_waits_no_longer_for_its_start_leaves_no_task(dsn: str) -> Non
     async def do() -> None: ...
 
     async with Mute(dsn) as mute, Worker(mute, app_of(do)) as worker:
+        await eventually_async(lambda: is_kept(worker), "all its parts run")
         before = asyncio.all_tasks()
         waiting = asyncio.create_task(worker.started())
         helpers = await eventually_async(lambda: waiting_since(before), "it waits")
@@ -306,6 +307,10 @@ async def test_who_waits_no_longer_for_its_start_leaves_no_task(dsn: str) -> Non
             await waiting
         await asyncio.wait(helpers, timeout=15)
         assert all(task.cancelled() for task in helpers)
+
+
+async def is_kept(worker: Worker) -> bool:
+    return worker.health().fault is not None
 
 
 async def waiting_since(before: set[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
