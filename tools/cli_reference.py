@@ -29,10 +29,11 @@ JSON document on standard output (`jobs --watch` and `exec`: one line of JSON fo
 | 0 | done; also when there was nothing to do |
 | 1 | refused, deferred, a conflict, not found, the database out of reach; `doctor`: something has failed |
 | 2 | wrong usage, or an argument that is not valid; nothing was changed (a bulk enqueue from a pipe says what was) |
-| 130 | stopped with Ctrl-C |
+| 130 | ended by Ctrl-C (`jobs --watch` too). `up`, `exec` and `work` end with 0 then, and with 130 at the third one only |
 | 141 | the reader of the output has gone |
 
 A lease token is never an argument, because every user of a machine can read the arguments of every process.
+[Words](words.md) says what scope, endpoint, dead letter and the like mean.
 """
 EXAMPLES = re.compile(r"(?:^(?:git ls-files \| |SLUICEGATE_\w+=\S+ )?sluicegate [^|\n]*\n?)+", re.MULTILINE)
 

@@ -357,6 +357,7 @@ def test_others_can_ask_how_it_is(work: Cli) -> None:
     assert address in told(process, "listening")["url"]
     for path, status in (("/live", 200), ("/ready", 200), ("/health", 200), ("/", 404)):
         assert asked(address, path)[0] == status
+    assert asked(address, "/foo")[1] == {"code": "not_found", "paths": ["/live", "/ready", "/health"]}
     process.send_signal(signal.SIGTERM)
     told(process, "stopping")
     assert [asked(address, path)[0] for path in ("/live", "/ready")] == [200, 503]

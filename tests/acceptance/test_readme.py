@@ -11,6 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from sluicegate import Client
+from sluicegate.async_budgets import AsyncBudgets
 from sluicegate.embedded import attach
 from tests.acceptance.conftest import Cli
 from tests.acceptance.documents import Block, Terminal, blocks, check_output, run_python
@@ -116,6 +118,13 @@ def test_a_page_without_its_commands_would_be_noticed() -> None:
     assert {"sh", "python", "sql", "text"} <= {block.language for block in found}
     assert {block.terminal for block in found if block.language == "sh"} == {"1", "2"}
     assert shutil.which("bash")
+
+
+def test_the_readme_names_every_method_of_a_client() -> None:
+    (table,) = re.findall(r"^\| for \| methods \|\n(.*?)\n\n", README.read_text(), re.MULTILINE | re.DOTALL)
+    methods = {name for name in vars(Client) | vars(AsyncBudgets) if name[0] != "_"}
+    elsewhere = {"open", "close", "beside", "dsn", "scope", "worker", "open_admission"}
+    assert set(re.findall(r"`(\w+)`", table)) == (methods - elsewhere) | {"enqueue_in", "run_at"}
 
 
 def test_links_lead_somewhere() -> None:

@@ -81,8 +81,9 @@ class _Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         found = self.server.asked()
-        good = {"/live": found.live, "/ready": found.ready, "/health": found.live}.get(self.path)
-        body = json.dumps(found.to_dict() if good is not None else {"code": "not_found"}).encode()
+        paths = {"/live": found.live, "/ready": found.ready, "/health": found.live}
+        good = paths.get(self.path)
+        body = json.dumps(found.to_dict() if good is not None else {"code": "not_found", "paths": list(paths)}).encode()
         self.send_response(404 if good is None else 200 if good else 503)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

@@ -52,14 +52,18 @@ async def run(
 
     Exit status 0 completes the job, with the end of the output as its
     result; 75 gives it back for later; anything else fails the attempt,
-    with the end of the error output. Ctrl-C or SIGTERM takes no more jobs
-    and lets the running ones end; a second one ends them at once.
-    A queue that is closed by its budget is told, and waited for.
+    with the end of the error output. A queue that is closed by its budget
+    is told, and waited for.
+
+    Ctrl-C or SIGTERM takes no more jobs and lets the running commands end
+    for --grace seconds, and 5 more after SIGTERM; a second one kills them
+    at once, a third the worker. A job that is given back so has used up an
+    attempt.
 
     In an argument {payload.a.b} is a value of the payload, {payload.list.0}
     a member of a list and {payload} all of it. Nothing else in braces is
-    replaced. The worker itself ends with 0, whatever became of the jobs; 1
-    if it could not go on, 2 for wrong usage.
+    replaced. The worker itself ends with 0, also when stopped and whatever
+    became of the jobs; 1 if it could not go on, 2 for wrong usage.
 
     sluicegate exec mail --concurrency 4 -- ./send.sh {payload.to}
     sluicegate exec reviews --drain --timeout 900 -- ./review {payload.pr}

@@ -54,11 +54,16 @@ def run(
 ) -> None:
     """Run the handlers of an app for the jobs of its queues, until stopped.
 
-    The module is looked for in the current folder first. Ctrl-C or SIGTERM
-    takes no more jobs and lets the running ones end; a second one cancels
-    them at once. The worker ends with 0, whatever became of the jobs; 1 if
-    it could not go on, 2 for wrong usage. A handler that does not end then
-    is told, and left behind: another worker may do its job after its lease.
+    The module is looked for in the current folder first. The worker ends
+    with 0, also when stopped and whatever became of the jobs; 1 if it could
+    not go on, 2 for wrong usage.
+
+    Ctrl-C or SIGTERM takes no more jobs and lets the running ones end for
+    --grace seconds, then cancels them; a second one cancels them at once, a
+    third ends the process. A job that is given back so has used up an
+    attempt. A handler that has not ended 6 s after it was cancelled (1 s
+    after a second signal) is told, and left behind: another worker may do
+    its job after its lease.
 
     sluicegate work reviews:app
     sluicegate work shop.jobs:app --drain
