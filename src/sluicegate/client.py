@@ -38,8 +38,6 @@ from sluicegate.ops.validate import flag, given_tags, seconds, whole
 from sluicegate.store.async_connections import AsyncPool
 from sluicegate.store.calls import AsyncCalls, async_blocking
 
-_MOST_CONNECTIONS = 10_000
-
 
 class Client(AsyncBudgets):
     """A work queue, over a small pool of connections.
@@ -81,7 +79,7 @@ class Client(AsyncBudgets):
         self._wanted_scope = scope
         self._worker = worker
         self._data_dir = data_dir
-        self._max_size = whole(max_size, "max_size", 1, _MOST_CONNECTIONS)
+        self._max_size = whole(max_size, "max_size", 1, 10_000)
         self._min_size = whole(min_size, "min_size", 0, self._max_size)
         self._timeout = seconds(timeout, "timeout")
         self._retries = flag(retries, "retries")

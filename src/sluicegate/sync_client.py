@@ -39,8 +39,6 @@ from sluicegate.store.calls import SyncCalls, sync_blocking
 from sluicegate.store.sync_connections import SyncPool
 from sluicegate.sync_budgets import SyncBudgets
 
-_MOST_CONNECTIONS = 10_000
-
 
 class SyncClient(SyncBudgets):
     """A work queue, over a small pool of connections.
@@ -81,7 +79,7 @@ class SyncClient(SyncBudgets):
         self._wanted_scope = scope
         self._worker = worker
         self._data_dir = data_dir
-        self._max_size = whole(max_size, "max_size", 1, _MOST_CONNECTIONS)
+        self._max_size = whole(max_size, "max_size", 1, 10_000)
         self._min_size = whole(min_size, "min_size", 0, self._max_size)
         self._timeout = seconds(timeout, "timeout")
         self._retries = flag(retries, "retries")

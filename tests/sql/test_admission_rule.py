@@ -372,11 +372,7 @@ BROKEN: dict[str, tuple[str, str, str]] = {
         "sluicegate.flight(p_queue_id)",
         "sluicegate.flight(p_queue_id) + 1",
     ),
-    "a batch is charged as one": (
-        "admit_fast",
-        "used[k] + v_taken + v_fresh",
-        "used[k] + least(v_taken + v_fresh, 1)",
-    ),
+    "a batch is charged as one": ("admit_fast", "used[k] + v_taken + v_fresh", "used[k] + least(v_taken + v_fresh, 1)"),
     "a new window starts empty": ("seed_windows", "when l.lane > 0 then 0 else", "when l.lane >= 0 then 0 else"),
     "spent claims keep their slots": (
         "end_lapsed",

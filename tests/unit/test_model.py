@@ -110,7 +110,14 @@ ANSWER = {
         }
     ],
     "server_time": "2030-01-01T10:00:00+00:00",
-    "error": {"code": "not_found", "message": "There is no scope.", "field": None, "next_step": None},
+    "error": {
+        "code": "not_found",
+        "message": "There is no scope.",
+        "field": None,
+        "next_step": None,
+        "outcome_unknown": False,
+    },
+    "held": ["mail"],
 }
 STATS = {
     "queues": [
