@@ -22,6 +22,7 @@ declare
     v_exact boolean;
     v_command text;
     v_due sluicegate.job;
+    v_paused_reason text;
 begin
     select j.* into v_job from sluicegate.job j where j.id = p_job_id and j.scope_id = v_scope_id;
     if not found then
@@ -59,6 +60,10 @@ begin
                 '--scope ' || nullif(coalesce(p_scope, 'endpoint:default'), 'endpoint:default')));
         end if;
     end if;
+    -- A statement of its own: a policy that cannot be read is told by the verdict.
+    if v_verdict -> 'all' @> '[{"gate": "pause"}]' then
+        select p.paused_reason into v_paused_reason from sluicegate.policy p where p.queue_id = v_job.queue_id;
+    end if;
     return jsonb_build_object(
         'status', 'ok', 'job', sluicegate.job_row(v_job.id) || jsonb_build_object('admission',
             case when v_waits = 'admission' then sluicegate.admission_status_of(v_verdict) end), 'waits_for', v_waits,
@@ -69,8 +74,6 @@ begin
             when v_verdict -> 'all' @> '[{"gate": "in_flight"}]' then sluicegate.holders(v_job.queue_id, 10)
             else '[]'::jsonb
         end,
-        'paused_reason', case when v_verdict -> 'all' @> '[{"gate": "pause"}]' then
-            (select p.paused_reason from sluicegate.policy p where p.queue_id = v_job.queue_id) end,
-        'command', v_command, 'server_time', v_now);
+        'paused_reason', v_paused_reason, 'command', v_command, 'server_time', v_now);
 end
 $$;
