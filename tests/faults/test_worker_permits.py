@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import pytest
@@ -19,7 +20,7 @@ from pydantic import AfterValidator
 
 from sluicegate import App, Backoff, Cancel, Client, DeadLetter, NewJob, QuotaExceeded, Release, RetryAfter
 from sluicegate.worker.crew import Crew
-from sluicegate.worker.exec import StopRequest, run_exec
+from sluicegate.worker.exec import StopRequest, WorkerEvent, run_exec
 from tests.faults.watched import QUEUE, Watched, app_of, until
 from tests.integration.worker.support import Marked, sh
 
@@ -364,20 +365,28 @@ async def test_it_comes_back_when_a_timeout_or_a_cancelled_job_ends_the_handler(
     "script",
     [
         "kill -9 $$",
-        "kill -9 $PPID; exec sleep 300",
+        'until [ -e "$TOLD/$SLUICEGATE_JOB_ID" ]; do sleep 0.01; done; kill -9 $PPID; exec sleep 300',
         "exec 0<&- 1>&- 2>&-; kill -9 $$",
         "sleep 303 & kill -9 $$",
         "exit 7",
     ],
     ids=["killed", "its guardian killed", "without streams", "leaving a child", "failed"],
 )
-async def test_a_slot_of_exec_comes_back_from_a_dead_child(client: Client, marked: Marked, script: str) -> None:
+async def test_a_slot_of_exec_comes_back_from_a_dead_child(
+    client: Client, marked: Marked, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await client.enqueue_many([NewJob(QUEUE, script, max_attempts=1)] * (SLOTS + 1))
     await client.enqueue_many([NewJob(QUEUE, "exec sleep 301", priority=100, backoff=Backoff(0))] * SLOTS)
     stop = StopRequest()
-    run = asyncio.create_task(
-        run_exec(client, QUEUE, [*sh('eval "$0"'), "{payload}"], concurrency=SLOTS, stop=stop, grace=0)
-    )
+    monkeypatch.setenv("TOLD", str(tmp_path))
+
+    def told(event: WorkerEvent) -> None:
+        # A guardian that dies before it has said that a command began leaves a job that never started.
+        if event.kind == "started" and event.claim is not None:
+            (tmp_path / str(event.claim.job_id)).touch()
+
+    command = [*sh('eval "$0"'), "{payload}"]
+    run = asyncio.create_task(run_exec(client, QUEUE, command, concurrency=SLOTS, stop=stop, grace=0, on_event=told))
     await marked.running("sleep 301", SLOTS, timeout=60)
     stop.insist()
     stop.insist()

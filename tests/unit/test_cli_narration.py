@@ -36,6 +36,14 @@ def test_stopping_says_how_many_jobs_run_and_for_how_long(running: int, grace: f
     )
 
 
+def test_a_second_stop_says_what_it_does_and_not_again_how_long_jobs_may_take() -> None:
+    narrator = Narrator("q", 30)
+    narrator.line(of_job("started", 1))
+    narrator.line(WorkerEvent("stopping", message="SIGINT was received"))
+    again = "what still runs is ended now, as it was asked to stop again"
+    assert narrator.line(WorkerEvent("stopping", message=again)) == f"Stopping: {again}."
+
+
 def test_the_sums_of_the_last_line_are_all_attempts() -> None:
     report = WorkerReport(claimed=3, done=1, failed=2, dead_letters=1, seconds=1.0)
     assert last_line(report) == "3 attempts in 1.0 s: 1 done, 2 failed (1 dead letter among them)"

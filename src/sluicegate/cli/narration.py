@@ -43,6 +43,7 @@ class Narrator:
         self._queues = queues
         self._grace = grace
         self._running: set[int] = set()
+        self._stopping = False
 
     def line(self, event: WorkerEvent) -> str | None:
         """What to tell, None for what is nothing to tell."""
@@ -59,7 +60,9 @@ class Narrator:
         return _line(event)
 
     def _left(self) -> str:
-        if not (running := len(self._running)):
+        """What is told of the jobs that run, the first time it is told that the worker stops."""
+        again, self._stopping = self._stopping, True
+        if again or not (running := len(self._running)):
             return "."
         jobs, are, them = ("One job", "is", "it") if running == 1 else (f"{running} jobs", "are", "them")
         if self._grace == 0:

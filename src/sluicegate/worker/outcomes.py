@@ -99,8 +99,21 @@ def finish(claim: Claim, error: BaseException, now: datetime, who: str) -> Finis
             return FinishItem.dropped(claim, reason=said(error) or "cancelled by its handler")
         case DeadLetter():
             return FinishItem.failed(claim, said(error) or f"{who} has given it up.", retry=False)
+        case BaseExceptionGroup(exceptions=(JobOutcome() | BaseExceptionGroup() as alone,)):
+            # That of a task which failed alone in its group. Of several failures, none speaks for the others.
+            return (
+                finish(claim, alone, now, who)
+                if _is_outcome(alone)
+                else FinishItem.failed(claim, described(error, who))
+            )
         case _:
             return FinishItem.failed(claim, described(error, who))
+
+
+def _is_outcome(error: BaseException) -> bool:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return isinstance(error, JobOutcome)
 
 
 def _to_come(wished: datetime | None, now: datetime) -> datetime:

@@ -104,6 +104,8 @@ class Run:
         self.tally.stopping(self.stop.reason)
         self.dispatcher.close()
         await self._first(self.crew.idle, self.stop.at_once.wait, seconds=self._grace)
+        if self.stop.at_once.is_set() and self._grace > 0 and self.crew.running > 0:
+            self.tally.stopping("what still runs is ended now, as it was asked to stop again")
         self.crew.interrupt(Interruption.STOPPED, 0 if self.stop.at_once.is_set() else KILL_GRACE)
         await self._first(self.crew.idle, self.stop.at_once.wait)
         self.crew.interrupt(Interruption.STOPPED, 0)

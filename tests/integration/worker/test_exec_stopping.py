@@ -90,6 +90,11 @@ async def test_a_second_signal_ends_everything_at_once(
     worker.signal(signal.SIGINT)
     report = await worker.report(timeout=15)
     assert report["released"] == 2
+    first, again = await worker.wait_told("stopping", 2)
+    assert (first["message"], again["message"]) == (
+        "SIGINT was received",
+        "what still runs is ended now, as it was asked to stop again",
+    )
     await marked.gone()
     assert await states(client, ids) == ["pending", "pending"]
 

@@ -141,6 +141,22 @@ async def test_what_a_handler_raises_says_what_becomes_of_the_job(client: Client
     assert found.job.attempts_total == 1, "it is charged, whatever it came to"
 
 
+async def test_what_a_task_of_a_handler_raises_counts_if_it_failed_alone(client: Client) -> None:
+    """As a TaskGroup raises it: in a group."""
+    app = App()
+
+    @app.handler(queue="q", kind="do")
+    async def do(errors: int) -> None:
+        alone: list[Exception] = [ExceptionGroup("tasks", [QuotaExceeded("claude-1", LATER)])]
+        raise ExceptionGroup("more tasks", alone + [ValueError("broken")] * (errors - 1))
+
+    (made,) = (await done(client, app, {"errors": 1})).attempts
+    assert (made.outcome, made.account, made.error) == ("released", "claude-1", "the quota of claude-1 is used up")
+    (made,) = (await done(client, app, {"errors": 2})).attempts
+    assert (made.outcome, made.account) == ("failed", None)
+    assert "broken" in (made.error or "")
+
+
 async def test_a_refused_quota_never_uses_up_the_attempts_of_a_job(client: Client, db: Connection) -> None:
     app = App()
     tries: list[int] = []
